@@ -1,0 +1,1 @@
+"""Log in: one transition schema, readers and writers, a validator, behaviour collection."""

@@ -1,0 +1,36 @@
+"""Errors a user can act on. The command line prints their text, without a traceback, and exits with their code."""
+
+from __future__ import annotations
+
+
+class PhybError(Exception):
+    """Something the user can mend; the message says what was found, where, and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(PhybError):
+    """A request that cannot be carried out as it was asked: unknown task, clashing settings, existing folder."""
+
+    exit_code = 2
+
+
+class DataError(PhybError):
+    """A log, pool or policy file that is missing, damaged or not what it claims to be."""
+
+    exit_code = 2
+
+
+class MissingExtraError(PhybError):
+    """An optional dependency is not installed."""
+
+    exit_code = 2
+
+    def __init__(self, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs an optional package. Install it with: pip install 'phyb[{extra}]'")
+
+
+class DivergenceError(PhybError):
+    """Training produced values that are not finite; the last good checkpoint is kept."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""The loop: compiled chunks of updates, progress, metrics, checkpoints, the run folder."""
