@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 FIELDS = ("observations", "actions", "rewards", "next_observations", "terminated", "truncated")
 
@@ -17,9 +17,10 @@ FIELDS = ("observations", "actions", "rewards", "next_observations", "terminated
 class Log:
     """A fixed log of transitions, one row per step, episodes one after the other.
 
-    `terminated` marks a row after which nothing more can be earned (its value is zero); `truncated` marks a row
-    after which the recording stopped although the episode could have gone on (its successor has a value). Either
-    ends an episode. `next_observations` is the true successor of each row, also on the last row of an episode.
+    `terminated` marks a row after which nothing more can be earned (its value is zero); `truncated` marks a
+    row after which the recording stopped although the episode could have gone on (its successor has a value).
+    Either ends an episode. `next_observations` is the true successor of each row, also on the last row of an
+    episode.
     """
 
     observations: Float[np.ndarray, "rows obs"]
@@ -57,6 +58,10 @@ class Log:
     def episode_of_row(self) -> np.ndarray:
         """The number of the episode each row belongs to, counted from 0."""
         return np.concatenate([[0], np.cumsum(self.episode_ends[:-1])])
+
+    def episode_lengths(self) -> Int[np.ndarray, " episodes"]:
+        """The number of rows of each episode, unfinished ones included."""
+        return np.bincount(self.episode_of_row)
 
     def episode_returns(self) -> Float[np.ndarray, " episodes"]:
         """The undiscounted return of each episode, unfinished ones included."""

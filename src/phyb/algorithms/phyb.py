@@ -1,0 +1,363 @@
+"""PhyB: values backed up through a pessimistic belief over models, a policy improved by mirror steps.
+
+One update, in the order of the code:
+
+1. take logged rows and the current states of imagined rollouts;
+2. draw candidate actions at each, from the actor, the slow reference policy and near the logged action, and solve the
+   mirror step on them exactly: weights for the actor, a regularised value for V, an action for each rollout;
+3. ask N drawn models about the rollouts, keep the k that promise least, weigh them: targets for the critics and the
+   law of the next imagined state;
+4. one gradient step for critics, value and actor; slow copies follow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from phyb.algorithms.problem import Problem, Rows
+from phyb.belief.backup import (
+    Belief,
+    BeliefConfig,
+    Imagined,
+    belief_noise,
+    believe,
+    draw,
+    follow,
+    imagine,
+    member_backups,
+)
+from phyb.belief.weights import ranks
+from phyb.networks import SlowAverage, move_towards
+from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
+from phyb.policy.cloning import clone
+from phyb.policy.critics import Critics, ValueNetwork
+from phyb.policy.mirror import MirrorStep, Scope, mirror_step, step_size_for
+from phyb.policy.policy import Policy
+
+Metrics = dict[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class PhyBConfig:
+    """Settings of the policy optimisation."""
+
+    belief: BeliefConfig = dataclasses.field(default_factory=BeliefConfig)
+
+    # --- Mirror step ---
+    potential_mix: float = 0.9
+    """omega, the potential of the mirror step: 1 is relative entropy (softmax), 0 is Euclidean (sparse). Lower drops
+    poor candidates entirely."""
+    step_size_rule: Literal["target", "fixed"] = "target"
+    """target: beta is chosen so that the divergence from the reference meets `target_divergence`, whatever the scale
+    of values; fixed: beta is `step_size` (paper)."""
+    step_size: float = 0.1
+    """beta with the rule fixed, in units of the reward range. Lower takes bolder steps away from the reference."""
+    target_divergence: float = 0.5
+    """How far, in nats at omega = 1, one step may go from the reference. Higher improves faster and trusts the
+    critics more."""
+    step_size_scope: Scope = "batch"
+    """batch: one beta for all rows, so that steps are large where actions matter; state: one beta for each row."""
+
+    # --- Candidates ---
+    actor_candidates: int = 8
+    """Candidate actions drawn from the actor at each state. More make the step more exact and cost time."""
+    reference_candidates: int = 8
+    """Candidate actions drawn from the reference policy. More make the regularised value more exact."""
+    logged_candidates: int = 4
+    """On logged rows, candidates drawn near the logged action. Higher keeps good logged actions in view."""
+    logged_noise: float = 0.1
+    """Spread around the logged action, before the tanh. Lower stays closer to the log."""
+
+    # --- Networks and optimisers ---
+    policy_hidden: tuple[int, ...] = (128, 128)
+    """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
+    actor_learning_rate: float = 3e-4
+    """Step of the actor's optimiser. Lower follows the mirror step more smoothly."""
+    critic_learning_rate: float = 1e-3
+    """Step of the critics' and the value's optimiser. Lower is steadier, higher tracks a changing policy."""
+    final_learning_rate: float = 0.1
+    """Learning rates fall linearly to this share of themselves over the run. 1 keeps them constant (paper)."""
+    target_rate: float = 0.01
+    """Share by which the slow critics and the slow value follow per update. Lower is steadier and slower."""
+    reference_rate: float = 1e-3
+    """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
+    uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
+    improve_with: Literal["online", "target"] = "online"
+    """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
+
+    # --- Rows and rollouts ---
+    real_batch_size: int = 256
+    """Logged rows per update. Larger is smoother and slower."""
+    rollouts: int = 256
+    """Imagined rollouts that advance by one step per update; also the imagined rows per update."""
+    rollout_length: int = 1000
+    """Most steps of an imagined rollout before it starts anew from the log. Lower stays nearer to the data."""
+    real_fraction: float = 0.5
+    """Weight of logged rows in every loss; the rest goes to imagined rows. Higher trusts the log more than the
+    models."""
+    real_target: Literal["logged", "belief"] = "logged"
+    """Critic target on logged rows: the logged reward and successor, or the belief about that state and action."""
+
+    # --- Schedule ---
+    clone_steps: int = 2000
+    """Steps of behaviour cloning before anything else. 0 starts from a random policy."""
+    evaluation_steps: int = 0
+    """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.potential_mix <= 1.0:
+            raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
+        if self.actor_candidates < 1 or self.reference_candidates < 1:
+            raise ValueError("actor_candidates and reference_candidates must be at least 1")
+
+
+class PhyBState(NamedTuple):
+    """Everything that changes while the policy is optimised; saving it is saving the run."""
+
+    actor: Actor
+    reference: SlowAverage
+    critics: Critics
+    slow_critics: Critics
+    value: ValueNetwork
+    slow_value: ValueNetwork
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    step_size: Float[Array, ""]
+    rollouts: Float[Array, "rollouts obs"]
+    rollout_age: Int[Array, " rollouts"]
+    key: PRNGKeyArray
+    step: Int[Array, ""]
+
+
+class PhyB:
+    """The algorithm with its settings; `init`, `update`, `policy` are pure functions of what they are given."""
+
+    name = "phyb"
+
+    def __init__(self, config: PhyBConfig, total_steps: int) -> None:
+        self.config = config
+        start, final = float(config.evaluation_steps), config.final_learning_rate
+
+        def schedule(rate: float, first: float) -> optax.Schedule:
+            return optax.linear_schedule(rate, rate * final, max(total_steps - int(first), 1), int(first))
+
+        self._actor_optimizer = optax.adam(schedule(config.actor_learning_rate, 0.0))
+        self._critic_optimizer = optax.adam(schedule(config.critic_learning_rate, start))
+
+    def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBState:
+        """Fresh networks, the actor cloned from the log, rollouts at logged states."""
+        cfg, obs, act = self.config, problem.observation_size, problem.action_size
+        actor_key, critic_key, value_key, clone_key, chain_key, key = jax.random.split(key, 6)
+        actor = Actor(actor_key, obs, act, cfg.policy_hidden)
+        if cfg.clone_steps:
+            actor = clone(
+                clone_key,
+                actor,
+                problem.standardizer(problem.rows.observations),
+                problem.rows.actions,
+                steps=cfg.clone_steps,
+                learning_rate=1e-3,
+                batch_size=cfg.real_batch_size,
+            )
+        critics = Critics(critic_key, obs, act, cfg.policy_hidden)
+        value = ValueNetwork(value_key, obs, cfg.policy_hidden)
+        return PhyBState(
+            actor=actor,
+            reference=SlowAverage.start(actor),
+            critics=critics,
+            slow_critics=critics,
+            value=value,
+            slow_value=value,
+            actor_optimizer=self._actor_optimizer.init(actor),  # pyright: ignore[reportArgumentType]
+            critic_optimizer=self._critic_optimizer.init((critics, value)),  # pyright: ignore[reportArgumentType]
+            step_size=jnp.full((), cfg.step_size, jnp.float32),
+            rollouts=problem.sample(chain_key, cfg.rollouts).observations,
+            rollout_age=jnp.zeros(cfg.rollouts, jnp.int32),
+            key=key,
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def policy(self, state: PhyBState, problem: Problem) -> Policy:
+        """The policy to evaluate and deploy: the mean action of the slow reference."""
+        assert isinstance(state.reference.average, Actor)
+        return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
+
+    def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
+        """One update; pure, so that chunks of updates compile into one call."""
+        cfg = self.config
+        keys = jax.random.split(state.key, 7)
+        real = problem.sample(keys[1], cfg.real_batch_size)
+        observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
+        candidates = self._candidates(keys[2], state, observations, real)
+        step, step_size = self._improve(state, observations, candidates)
+
+        split = cfg.real_batch_size
+        picked = jax.random.categorical(keys[3], jnp.log(step.weights[split:]))
+        draws = jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0]
+        imagined_actions = squash(draws)
+        imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
+        rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
+
+        real_target = self._real_target(keys[6], state, problem, real)
+        targets = jnp.clip(jnp.concatenate([real_target, belief.target]), problem.value_low, problem.value_high)
+        actions = jnp.concatenate([real.actions, imagined_actions])
+        weight = jnp.concatenate(
+            [
+                jnp.full(split, cfg.real_fraction / split),
+                jnp.full(cfg.rollouts, (1.0 - cfg.real_fraction) / cfg.rollouts),
+            ]
+        )
+
+        def critic_loss(networks: tuple[Critics, ValueNetwork]) -> tuple[Array, Array]:
+            critics, value = networks
+            q = critics(observations, actions)
+            q_error = jnp.sum(weight * (q - targets) ** 2)
+            v_error = jnp.sum(weight * (value(observations) - step.value) ** 2)
+            return q_error + v_error, jnp.stack([q_error, v_error])
+
+        def actor_loss(actor: Actor) -> Array:
+            return -jnp.sum(weight * jnp.sum(step.weights * actor(observations).log_density(candidates.draws), axis=-1))
+
+        gradient, errors = jax.grad(critic_loss, has_aux=True)((state.critics, state.value))
+        change, critic_optimizer = self._critic_optimizer.update(gradient, state.critic_optimizer)
+        critics, value = optax.apply_updates((state.critics, state.value), change)
+        change, actor_optimizer = self._actor_optimizer.update(jax.grad(actor_loss)(state.actor), state.actor_optimizer)
+        actor = optax.apply_updates(state.actor, change)
+
+        after = PhyBState(
+            actor=actor,
+            reference=state.reference.towards(actor, cfg.reference_rate),
+            critics=critics,
+            slow_critics=move_towards(state.slow_critics, critics, cfg.target_rate),
+            value=value,
+            slow_value=move_towards(state.slow_value, value, cfg.target_rate),
+            actor_optimizer=actor_optimizer,
+            critic_optimizer=critic_optimizer,
+            step_size=step_size,
+            rollouts=rollouts,
+            rollout_age=age,
+            key=keys[0],
+            step=state.step + 1,
+        )
+        metrics = self._metrics(problem, imagined, belief, chosen, step) | {
+            "critic_loss": errors[0],
+            "value_loss": errors[1],
+            "q_logged": jnp.mean(targets[:split]) * problem.reward_scale,
+            "rollout_age": jnp.mean(age.astype(jnp.float32)),
+            "actor_std": jnp.mean(jnp.exp(actor(observations).log_std)),
+        }
+        return after, metrics
+
+    def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
+        cfg, split = self.config, self.config.real_batch_size
+        counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
+        assert isinstance(state.reference.average, Actor)
+        pi, mu = state.actor(observations), state.reference.average(observations)
+        near = unsquash(real.actions)
+        logged = Gaussian(near, jnp.full_like(near, jnp.log(cfg.logged_noise)))
+        key_real, key_imagined = jax.random.split(key)
+
+        def part(gaussian: Gaussian, rows: slice) -> Gaussian:
+            return Gaussian(gaussian.mean[rows], gaussian.log_std[rows])
+
+        first, last = slice(None, split), slice(split, None)
+        on_log = propose(key_real, part(pi, first), part(mu, first), counts, logged)
+        in_mind = propose(key_imagined, part(pi, last), part(mu, last), counts)
+        return Candidates(*(jnp.concatenate(pair) for pair in zip(on_log, in_mind, strict=True)))
+
+    def _improve(self, state: PhyBState, observations: Array, candidates: Candidates) -> tuple[MirrorStep, Array]:
+        """The mirror step on the candidates; during the evaluation phase the reference itself."""
+        cfg = self.config
+        judges = state.slow_critics if cfg.improve_with == "target" else state.critics
+        q = judges.least(observations, squash(candidates.draws))
+        beta = jnp.full((), cfg.step_size)
+        if cfg.step_size_rule == "target":
+            per_state = cfg.step_size_scope == "state"
+            beta = step_size_for(
+                q,
+                candidates.reference,
+                cfg.target_divergence,
+                cfg.potential_mix,
+                cfg.step_size_scope,
+                start=None if per_state else jnp.maximum(state.step_size, 1e-6),
+                steps=8 if per_state else 3,
+            )
+        step = mirror_step(q, candidates.reference, beta, cfg.potential_mix)
+        if cfg.evaluation_steps:
+            evaluating = state.step < cfg.evaluation_steps
+            mean = jnp.sum(candidates.reference * q, axis=-1)
+            step = step._replace(
+                weights=jnp.where(evaluating, candidates.reference, step.weights),
+                value=jnp.where(evaluating, mean, step.value),
+                divergence=jnp.where(evaluating, 0.0, step.divergence),
+            )
+        return jax.lax.stop_gradient(step), jnp.mean(beta)
+
+    def _believe(
+        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, observations: Array, actions: Array
+    ) -> tuple[Imagined, Belief]:
+        return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions)
+
+    def _real_target(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows) -> Array:
+        if self.config.real_target == "belief":
+            return self._believe(key, state, problem, real.observations, real.actions)[1].target
+        successor = state.slow_value(problem.standardizer(real.next_observations))
+        return real.rewards + problem.discount * (1.0 - real.terminated) * successor
+
+    def _advance(
+        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, imagined: Imagined, belief: Belief
+    ) -> tuple[Array, Array, Array]:
+        key_follow, key_start = jax.random.split(key)
+        successor, _, alive, chosen = follow(key_follow, self.config.belief, imagined, belief.weights)
+        goes_on = (alive > 0) & (state.rollout_age + 1 < self.config.rollout_length)
+        fresh = problem.sample(key_start, self.config.rollouts).observations
+        rollouts = jnp.where(goes_on[:, None], successor, fresh)
+        return rollouts, jnp.where(goes_on, state.rollout_age + 1, 0), chosen
+
+    def _metrics(
+        self, problem: Problem, imagined: Imagined, belief: Belief, chosen: Array, step: MirrorStep
+    ) -> Metrics:
+        rank = ranks(belief.backups)
+        order = jnp.argsort(belief.backups, axis=0)
+        chosen_rank = jnp.take_along_axis(rank, chosen[None], axis=0)[0]
+        inside = (rank < self.config.belief.subset_size)[..., None]
+        means = jnp.mean(imagined.successors, axis=1)
+        count = self.config.belief.subset_size
+        centre = jnp.sum(jnp.where(inside, means, 0.0), axis=0) / count
+        variance = jnp.sum(jnp.where(inside, (means - centre) ** 2, 0.0), axis=0) / count
+        return {
+            "q_imagined": jnp.mean(belief.target) * problem.reward_scale,
+            "uncertainty": jnp.mean(0.5 * jnp.log(jnp.sum(variance, axis=-1) + 1e-12)),
+            "pessimism": jnp.mean(jnp.mean(belief.backups, axis=0) - belief.target) * problem.reward_scale,
+            "weight_by_rank": jnp.mean(jnp.take_along_axis(belief.weights, order, axis=0), axis=1),
+            "chosen_by_rank": jnp.mean(chosen_rank[None] == jnp.arange(rank.shape[0])[:, None], axis=1),
+            "imagined_end": jnp.mean(1.0 - imagined.alive),
+            "outside_data": jnp.mean(imagined.trust < 1.0),
+            "divergence": jnp.mean(step.divergence),
+            "step_size": jnp.mean(step.step_size),
+        }
+
+
+def belief_step(
+    key: PRNGKeyArray,
+    config: BeliefConfig,
+    value: ValueNetwork,
+    problem: Problem,
+    observations: Float[Array, "rows obs"],
+    actions: Float[Array, "rows act"],
+) -> tuple[Imagined, Belief]:
+    """Ask a fresh draw of models about (state, action) rows and weigh what they say."""
+    assert problem.world is not None, "this algorithm needs a pool"
+    key_draw, key_noise, key_weights = jax.random.split(key, 3)
+    members = draw(key_draw, config, problem.world.pool)
+    noise = belief_noise(key_noise, config, observations.shape[0], problem.observation_size)
+    imagined = imagine(problem.world, config, members, observations, actions, noise)
+    bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731
+    backups = member_backups(imagined, bounded, problem.discount, problem.world.value_floor)
+    return imagined, believe(key_weights, config, imagined, backups)

@@ -1,0 +1,212 @@
+"""What a log must be before anything may learn from it; every broken rule is a `DataError` with a remedy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from phyb.errors import DataError
+
+RANKS = {
+    "observations": 2,
+    "actions": 2,
+    "rewards": 1,
+    "next_observations": 2,
+    "terminated": 1,
+    "truncated": 1,
+}
+ACTION_TOLERANCE = 1e-5
+"""How far an action may lie outside its bounds, as a share of their width: rounding, not a mistake."""
+
+# Deflate, the only compression both formats share, cannot shrink data more than 1032-fold; the rest is slack.
+_MAX_COMPRESSION = 1100
+# HDF5 stores nothing for a data set that was never written (often all-False flags), so small ones pass.
+_SMALL_BYTES = 64 * 2**20
+
+
+def problem(source: str, field: str | None, found: str, advice: str, row: int | None = None) -> DataError:
+    """The error for one fault: which file, field and row, what was found there, and what to do about it."""
+    place = "".join([source, f": {field}" if field else "", f", row {row}" if row is not None else ""])
+    return DataError(f"{place}: {found}. {advice}")
+
+
+def check_declaration(
+    source: str, field: str, key: str, shape: tuple[int, ...] | None, dtype: np.dtype, stored: int
+) -> int:
+    """Judge an array by what its header claims, before memory is set aside for it.
+
+    `field` is its name in the schema, `key` its name in the file, `stored` the bytes it takes up in the file.
+    Returns the bytes it will take up in memory.
+    """
+    if dtype.hasobject or dtype.kind not in "biuf":
+        found = "holds Python objects" if dtype.hasobject else f"has type {dtype}"
+        raise problem(source, key, found, "Store plain numbers: float32, or bool for the flags")
+    rank = RANKS[field]
+    is_column = rank == 1 and shape is not None and len(shape) == 2 and shape[1] == 1
+    if shape is None or (len(shape) != rank and not is_column):
+        wanted = "(rows,)" if rank == 1 else "(rows, size)"
+        found = f"has shape {shape if shape is not None else '(none)'}, expected {wanted}"
+        raise problem(
+            source, key, found, "Reshape it; one row is one step, also when a row holds a single number"
+        )
+    declared = bytes_of(shape, dtype)
+    check_explained(source, key, declared, stored)
+    return declared
+
+
+def check_explained(source: str, key: str, declared: int, stored: int) -> None:
+    """Refuse a header that claims more data than the bytes behind it can unfold to."""
+    if declared > max(_SMALL_BYTES, _MAX_COMPRESSION * stored):
+        found = f"claims {declared:,} bytes of data, but the file stores only {stored:,} bytes for it"
+        raise problem(source, key, found, "The file is damaged, forged or was never filled; write it again")
+
+
+def check_memory(source: str, declared: int) -> None:
+    """Refuse a log that cannot fit into this machine's memory."""
+    if not hasattr(os, "sysconf"):
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if declared > memory:
+        found = f"needs {declared / 2**30:,.1f} GiB of memory, this machine has {memory / 2**30:,.1f} GiB"
+        raise problem(source, None, found, "Use a machine with more memory, or a part of the log")
+
+
+def check_arrays(
+    arrays: Mapping[str, np.ndarray], source: str, keys: Mapping[str, str] | None = None
+) -> None:
+    """Check type, rank, length, width and finiteness of the fields; `next_observations` may be absent.
+
+    `keys` gives the names to use in messages where they differ from those of the schema.
+    """
+    keys = keys or {}
+    for field, array in arrays.items():
+        name = keys.get(field, field)
+        if not isinstance(array, np.ndarray):
+            advice = "Make it a NumPy array with np.asarray"
+            raise problem(source, name, f"is a {type(array).__name__}, not an array", advice)
+        check_declaration(source, field, name, array.shape, array.dtype, array.nbytes)
+        if array.ndim != RANKS[field]:
+            raise problem(source, name, f"has shape {array.shape}, expected (rows,)", "Flatten it")
+        if field in ("terminated", "truncated") and array.dtype != bool:
+            raise problem(
+                source, name, f"has type {array.dtype}, expected bool", "Convert it with .astype(bool)"
+            )
+    observations = arrays["observations"]
+    rows, width = observations.shape
+    for field, array in arrays.items():
+        name = keys.get(field, field)
+        if len(array) != rows:
+            found = f"has {len(array):,} rows, observations has {rows:,}"
+            raise problem(source, name, found, "Every field needs one entry per step; cut or complete it")
+    if rows == 0:
+        raise problem(source, "observations", "has no rows", "The log is empty; record some transitions")
+    for field in ("observations", "actions"):
+        if arrays[field].shape[1] == 0:
+            raise problem(source, field, "has no columns", "A step needs at least one number here")
+    successors = arrays.get("next_observations", observations)
+    if successors.shape[1] != width:
+        found = f"has {successors.shape[1]} columns, observations has {width}"
+        raise problem(
+            source, "next_observations", found, "Both describe the same state; store the same columns"
+        )
+    for field in ("observations", "actions", "rewards", "next_observations"):
+        if field in arrays:
+            _check_finite(arrays[field], field, source)
+
+
+def check_actions(
+    actions: Float[np.ndarray, "rows act"], low: np.ndarray, high: np.ndarray, source: str
+) -> None:
+    """Check that the bounds are usable and that every action lies inside them, rounding aside."""
+    size = actions.shape[1]
+    for name, bound in (("action_low", low), ("action_high", high)):
+        if not isinstance(bound, np.ndarray) or bound.shape != (size,) or bound.dtype.kind not in "iuf":
+            found = f"has shape {np.shape(bound)}, expected ({size},) numbers"
+            raise problem(source, name, found, "Give one bound per action column")
+        if not np.isfinite(bound).all():
+            raise problem(
+                source, name, f"is {bound.tolist()}", "Give finite bounds; the policy needs a range"
+            )
+    if not (low < high).all():
+        column = int(np.argmin(low < high))
+        found = f"is {low[column]:g} in column {column}, not below action_high {high[column]:g}"
+        raise problem(source, "action_low", found, "Give a range, or drop an action column that never varies")
+    outside = outside_bounds(actions, low, high)
+    if outside.any():
+        row = int(np.argmax(outside.any(axis=1)))
+        column = int(np.argmax(outside[row]))
+        found = (
+            f"{actions[row, column]:g} in column {column} is outside [{low[column]:g}, {high[column]:g}]"
+            f" ({int(outside.any(axis=1).sum()):,} of {len(actions):,} rows are outside)"
+        )
+        advice = "Clip or rescale the actions, or correct action_low and action_high in the file"
+        raise problem(source, "actions", found, advice, row)
+
+
+def outside_bounds(
+    actions: Float[np.ndarray, "rows act"], low: np.ndarray, high: np.ndarray
+) -> Bool[np.ndarray, "rows act"]:
+    """True where an action lies outside its bounds by more than rounding."""
+    low, high = low.astype(np.float64), high.astype(np.float64)
+    slack = ACTION_TOLERANCE * (high - low)
+    return (actions < low - slack) | (actions > high + slack)
+
+
+def check_connected(
+    observations: Float[np.ndarray, "rows obs"],
+    next_observations: Float[np.ndarray, "rows obs"],
+    episode_ends: Bool[np.ndarray, " rows"],
+    source: str,
+) -> None:
+    """Check that inside an episode each row leads to the state of the row after it, float noise aside."""
+    if len(observations) < 2:
+        return
+    reached, recorded = next_observations[:-1], observations[1:]
+    tolerance = 1e-5 * np.abs(recorded) + 1e-3 * observations.std(axis=0, dtype=np.float64).astype(np.float32)
+    with np.errstate(over="ignore"):
+        apart = np.abs(reached - recorded) > tolerance
+    inside = ~episode_ends[:-1]
+    broken = apart.any(axis=1) & inside
+    count = int(broken.sum())
+    if count == 0:
+        return
+    row = int(np.argmax(broken))
+    column = int(np.argmax(apart[row]))
+    found = (
+        f"leads to {reached[row, column]:g} in column {column}, but row {row + 1} of the same episode starts "
+        f"at {recorded[row, column]:g} ({count:,} of {int(inside.sum()):,} steps inside episodes break)"
+    )
+    if 2 * count > int(inside.sum()):
+        advice = (
+            "Rows look shuffled, or these are not the successors of observations. Restore the order; if rows"
+            " are independent transitions, set timeouts (truncated) to True on every row"
+        )
+    else:
+        advice = "If an episode was cut here, set timeouts (truncated) to True on this row"
+    raise problem(source, "next_observations", found, advice, row)
+
+
+def bytes_of(shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """The bytes an array takes up, in integers that cannot overflow."""
+    size = dtype.itemsize
+    for extent in shape:
+        size *= int(extent)
+    return size
+
+
+def _check_finite(array: np.ndarray, field: str, source: str) -> None:
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    faulty = ~finite.reshape(len(array), -1)
+    row = int(np.argmax(faulty.any(axis=1)))
+    column = int(np.argmax(faulty[row]))
+    value = array.reshape(len(array), -1)[row, column]
+    where = f" in column {column}" if array.ndim == 2 else ""
+    found = f"found {value}{where} ({int(faulty.any(axis=1).sum()):,} rows have such values)"
+    raise problem(
+        source, field, found, "Repair or remove these rows; numbers must be finite and fit float32", row
+    )

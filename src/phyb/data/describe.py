@@ -1,0 +1,215 @@
+"""What is in a log: sizes, ranges, episodes, returns, endings, and anything suspicious."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from phyb.data.log import FIELDS, Log
+from phyb.data.validate import Finding, validate
+
+QUANTILES = {"min": 0.0, "10%": 0.1, "25%": 0.25, "median": 0.5, "75%": 0.75, "90%": 0.9, "max": 1.0}
+BINS = 12
+_BARS = " ▁▂▃▄▅▆▇█"
+_AT_BOUND = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """How one number of the log is spread; `histogram` counts rows in equal bins from `low` to `high`."""
+
+    name: str
+    low: float
+    mean: float
+    std: float
+    high: float
+    histogram: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionColumn(Column):
+    """An action's spread, its bounds, and the share of rows that sit at one of them."""
+
+    bound_low: float
+    bound_high: float
+    share_at_bounds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """Everything `phyb data describe` shows; `dataclasses.asdict` of it can be written as JSON."""
+
+    source: str
+    env_id: str | None
+    rows: int
+    episodes: int
+    observation_size: int
+    action_size: int
+    bytes_in_memory: int
+    terminated: int
+    truncated: int
+    unfinished: int
+    observations: tuple[Column, ...]
+    actions: tuple[ActionColumn, ...]
+    rewards: Column
+    episode_length: dict[str, float]
+    episode_return: dict[str, float]
+    share_of_actions_at_bounds: float
+    findings: tuple[Finding, ...]
+
+
+def describe(log: Log, source: str = "log") -> Description:
+    """Summarise a log; `source` is its name in the summary and in messages.
+
+    Episodes are counted by how they end: `terminated`, `truncated` (and not terminated), or `unfinished`,
+    which only the last one can be. An action is at a bound if it is within a thousandth of the range from it.
+
+    Raises:
+        DataError: the log breaks a rule of the validator.
+    """
+    findings = validate(log, source)
+    low, high = log.action_low.astype(np.float64), log.action_high.astype(np.float64)
+    near = _AT_BOUND * (high - low)
+    at_bounds = (log.actions <= low + near) | (log.actions >= high - near)
+    actions = [
+        ActionColumn(
+            **dataclasses.asdict(_column(f"action {i}", log.actions[:, i])),
+            bound_low=float(low[i]),
+            bound_high=float(high[i]),
+            share_at_bounds=float(at_bounds[:, i].mean()),
+        )
+        for i in range(log.action_size)
+    ]
+    observations = [_column(f"obs {i}", log.observations[:, i]) for i in range(log.observation_size)]
+    lengths = log.episode_lengths()
+    return Description(
+        source=source,
+        env_id=log.env_id,
+        rows=len(log),
+        episodes=len(lengths),
+        observation_size=log.observation_size,
+        action_size=log.action_size,
+        bytes_in_memory=sum(getattr(log, field).nbytes for field in FIELDS),
+        terminated=int(log.terminated.sum()),
+        truncated=int((log.truncated & ~log.terminated).sum()),
+        unfinished=int(not (log.terminated[-1] or log.truncated[-1])),
+        observations=tuple(observations),
+        actions=tuple(actions),
+        rewards=_column("reward", log.rewards),
+        episode_length=_quantiles(lengths),
+        episode_return=_quantiles(log.episode_returns()),
+        share_of_actions_at_bounds=float(at_bounds.mean()),
+        findings=tuple(findings),
+    )
+
+
+def render(description: Description, console: Console) -> None:
+    """Print a description as tables."""
+    d = description
+    console.print(Text(d.source, style="bold"))
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="dim")
+    facts.add_column()
+    facts.add_row("environment", Text(d.env_id or "not given"))
+    facts.add_row("size", f"{d.rows:,} rows, {d.bytes_in_memory / 2**20:,.1f} MiB in memory")
+    facts.add_row(
+        "one row", f"{_count(d.observation_size, 'observation')}, {_count(d.action_size, 'action')}"
+    )
+    endings = f"{d.terminated:,} terminated, {d.truncated:,} truncated, {d.unfinished:,} unfinished"
+    facts.add_row("episodes", f"{d.episodes:,}: {endings}")
+    facts.add_row("actions at a bound", f"{d.share_of_actions_at_bounds:.1%}")
+    console.print(facts)
+    console.print()
+    console.print(_episode_table(d))
+    console.print(_observation_table(d))
+    console.print(_action_table(d))
+    console.print(_findings_text(d.findings))
+
+
+def _column(name: str, values: Float[np.ndarray, " rows"]) -> Column:
+    values = values.astype(np.float64)
+    low, high = float(values.min()), float(values.max())
+    # A range too narrow for distinct bin edges, or none at all, is one full bin.
+    width = (high - low) / BINS
+    if width > 0 and low + width > low and high - width < high:
+        histogram = np.histogram(values, BINS, (low, high))[0].tolist()
+    else:
+        histogram = [len(values), *[0] * (BINS - 1)]
+    return Column(name, low, float(values.mean()), float(values.std()), high, tuple(histogram))
+
+
+def _quantiles(values: np.ndarray) -> dict[str, float]:
+    points = np.quantile(values.astype(np.float64), list(QUANTILES.values()))
+    return {**dict(zip(QUANTILES, points.tolist(), strict=True)), "mean": float(values.mean())}
+
+
+def _episode_table(d: Description) -> Table:
+    table = _table("Episodes", [*d.episode_length])
+    table.add_row("length", *(_number(value) for value in d.episode_length.values()))
+    table.add_row("return", *(_number(value) for value in d.episode_return.values()))
+    return table
+
+
+def _observation_table(d: Description) -> Table:
+    table = _table("Observations and rewards", ["min", "mean", "std", "max"])
+    table.add_column("spread", no_wrap=True, min_width=BINS, style="cyan")
+    for column in (*d.observations, d.rewards):
+        table.add_row(*_cells(column))
+    return table
+
+
+def _action_table(d: Description) -> Table:
+    table = _table("Actions", ["min", "mean", "std", "max"])
+    table.add_column("spread", no_wrap=True, min_width=BINS, style="cyan")
+    table.add_column("bounds", justify="right")
+    table.add_column("at them", justify="right", no_wrap=True)
+    for column in d.actions:
+        bounds = f"[{_number(column.bound_low)}, {_number(column.bound_high)}]"
+        table.add_row(*_cells(column), Text(bounds), f"{column.share_at_bounds:.1%}")
+    return table
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _cells(column: Column) -> list[str]:
+    # The square root keeps rare values visible: an empty bin is blank, a single row is not.
+    heights = np.sqrt(np.array(column.histogram) / max(column.histogram))
+    bars = "".join(_BARS[int(np.ceil(height * (len(_BARS) - 1)))] for height in heights)
+    return [column.name, *map(_number, (column.low, column.mean, column.std, column.high)), bars]
+
+
+def _findings_text(findings: tuple[Finding, ...]) -> Text:
+    if not findings:
+        return Text("Nothing suspicious found.", style="green")
+    text = Text()
+    for finding in findings:
+        style = "yellow" if finding.severity == "warning" else "blue"
+        place = finding.field if finding.row is None else f"{finding.field}, row {finding.row:,}"
+        text.append(f"{finding.severity}: ", style=style)
+        text.append(f"{place}: {finding.message}. ").append(f"{finding.advice}.\n", style="dim")
+    text.rstrip()
+    return text
+
+
+def _number(value: float) -> str:
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun} number{'' if number == 1 else 's'}"

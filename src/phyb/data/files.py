@@ -1,0 +1,118 @@
+"""Logs in and out of files: HDF5 in D4RL layout and NPZ, chosen by suffix. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from phyb.data._assemble import assemble, to_float32
+from phyb.data._checks import problem
+from phyb.data._hdf5 import read_hdf5, write_hdf5
+from phyb.data._npz import read_npz, write_npz
+from phyb.data.log import FIELDS, Log
+from phyb.data.validate import check
+from phyb.errors import DataError
+
+READERS = {".hdf5": read_hdf5, ".h5": read_hdf5, ".npz": read_npz}
+WRITERS = {".hdf5": write_hdf5, ".h5": write_hdf5, ".npz": write_npz}
+
+
+def load_log(
+    path: str | os.PathLike[str], *, action_bounds: tuple[ArrayLike, ArrayLike] | None = None
+) -> Log:
+    """Read a log and check it.
+
+    A file without `next_observations` gets them from the following row, inside episodes only; the last row of
+    each episode is then dropped, and `provenance["dropped_rows"]` counts them. What the file leaves open and
+    the reader assumes is in `provenance["assumed"]`.
+
+    Arguments:
+        path: a file ending in .hdf5, .h5 or .npz.
+        action_bounds: lowest and highest action, for instance of the environment's action space; they win
+            over those in the file. With neither, actions must lie in [-1, 1].
+
+    Raises:
+        DataError: the file is missing, damaged, or not a usable log; the message names file, field and row.
+    """
+    path, source = Path(path), str(path)
+    reader = READERS[_suffix(path)]
+    try:
+        if not path.exists():
+            raise problem(source, None, "there is no such file", "Check the path")
+        if not path.is_file():
+            raise problem(source, None, "is not a file", "Give the path of a log file")
+        if path.stat().st_size == 0:
+            raise problem(source, None, "the file is empty (0 bytes)", "Record or copy it again")
+        raw = reader(path, source)
+    except DataError:
+        raise
+    except Exception as error:
+        # On a damaged file the libraries below raise almost anything, from OSError to struct.error.
+        kind = "an NPZ archive" if path.suffix.lower() == ".npz" else "HDF5"
+        found = f"cannot be read as {kind} ({type(error).__name__}: {error})"
+        advice = "It may be truncated, damaged or of another format; copy or write it again"
+        raise problem(source, None, found, advice) from error
+    return assemble(raw, source, action_bounds)
+
+
+def save_log(log: Log, path: str | os.PathLike[str]) -> None:
+    """Check a log and write it; the file appears whole or not at all. Missing folders are made.
+
+    Arguments:
+        log: the log; its numbers are stored as float32, its provenance as JSON.
+        path: a file ending in .hdf5, .h5 or .npz; an existing one is replaced.
+
+    Raises:
+        DataError: the log breaks a rule of the validator, or the file cannot be written.
+    """
+    path, target = Path(path), str(path)
+    writer = WRITERS[_suffix(path)]
+    stored = _as_stored(log, target)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer(stored, unfinished)
+        _flush_to_disk(unfinished)
+        os.replace(unfinished, path)
+        # Not every system can flush a folder; the file itself is safe by now.
+        with contextlib.suppress(OSError):
+            _flush_to_disk(path.parent)
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        advice = "Check folder, rights and free space, and that provenance holds only JSON values"
+        raise problem(target, None, f"cannot be written ({type(error).__name__}: {error})", advice) from error
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+def _as_stored(log: Log, target: str) -> Log:
+    """The log in float32, checked before and after: a large float64 turns infinite on the way."""
+    check(log, target)
+    names = (*FIELDS, "action_low", "action_high")
+    wider = [name for name in names if getattr(log, name).dtype not in (np.float32, bool)]
+    if wider:
+        log = dataclasses.replace(log, **{name: to_float32(getattr(log, name)) for name in wider})
+        check(log, target)
+    return log
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in READERS:
+        found = f"has suffix '{path.suffix}', expected one of {', '.join(READERS)}"
+        raise problem(str(path), None, found, "Convert the log, or rename the file if only its name is wrong")
+    return suffix
+
+
+def _flush_to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,158 @@
+"""The validator: what stops a log from being used (errors) and what its owner should look at (findings)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from phyb.data._checks import check_actions, check_arrays, check_connected
+from phyb.data.log import FIELDS, Log
+
+SHORT_LOG = 1000
+"""Below this many rows a dynamics model has little to learn from."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something in a log that is allowed but suspicious.
+
+    A "warning" is likely to hurt what is learned; a "note" is worth knowing.
+    """
+
+    severity: Literal["warning", "note"]
+    field: str
+    row: int | None
+    message: str
+    advice: str
+
+
+def validate(log: Log, source: str) -> list[Finding]:
+    """Check a log.
+
+    Arguments:
+        log: the log, from a file or made by hand.
+        source: its name in messages, usually the path of its file.
+
+    Returns:
+        what is suspicious, warnings first.
+
+    Raises:
+        DataError: the log cannot be used; the message names source, field and row, and says what to do.
+    """
+    check(log, source)
+    findings = [
+        *_constant_columns(log),
+        *_rewards(log),
+        *_borrowed_successors(log),
+        *_duplicates(log),
+        *_endings(log),
+        *_size(log),
+        *_reader_notes(log),
+    ]
+    return sorted(findings, key=lambda finding: finding.severity != "warning")
+
+
+def check(log: Log, source: str) -> None:
+    """Only the errors of `validate`: raise `DataError` if the log cannot be used."""
+    check_arrays({field: getattr(log, field) for field in FIELDS}, source)
+    check_actions(log.actions, log.action_low, log.action_high, source)
+    check_connected(log.observations, log.next_observations, log.episode_ends, source)
+
+
+def _constant_columns(log: Log) -> list[Finding]:
+    findings = []
+    for field in ("observations", "actions"):
+        array = getattr(log, field)
+        if len(array) < 2:
+            continue
+        constant = np.flatnonzero((array == array[0]).all(axis=0))
+        for column in constant.tolist():
+            message = f"column {column} is {array[0, column]:g} on every row"
+            advice = "It carries no information; drop it, or check that the recording is right"
+            findings.append(Finding("warning", field, None, message, advice))
+    return findings
+
+
+def _rewards(log: Log) -> list[Finding]:
+    if len(log) < 2 or (log.rewards != log.rewards[0]).any():
+        return []
+    message = f"every reward is {log.rewards[0]:g}"
+    return [Finding("warning", "rewards", None, message, "Nothing can be learned from it but episode length")]
+
+
+def _borrowed_successors(log: Log) -> list[Finding]:
+    same = (log.next_observations[:-1] == log.observations[1:]).all(axis=1) & log.terminated[:-1]
+    if not same.any():
+        return []
+    message = f"{int(same.sum()):,} terminal rows lead to the first state of the next episode"
+    advice = (
+        "A terminal row needs the state it really reached. If that state is lost, remove next_observations"
+        " from the file: the reader then rebuilds them and drops these rows"
+    )
+    return [Finding("warning", "next_observations", int(np.argmax(same)), message, advice)]
+
+
+def _duplicates(log: Log) -> list[Finding]:
+    columns = [log.observations, log.actions, log.rewards[:, None], log.next_observations]
+    words = np.hstack([np.ascontiguousarray(part, dtype=np.float32) for part in columns]).view(np.uint32)
+    # A random linear hash of the bits: sorting one number per row is far cheaper than sorting whole rows.
+    factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], dtype=np.uint64)
+    hashes = np.zeros(len(words), np.uint64)
+    for column, factor in enumerate(factors):
+        hashes += words[:, column].astype(np.uint64) * factor
+    first = np.unique(hashes, return_index=True)[1]
+    count = len(hashes) - len(first)
+    if count == 0:
+        return []
+    repeated = np.ones(len(hashes), bool)
+    repeated[first] = False
+    message = f"{count:,} rows ({count / len(hashes):.1%}) repeat an earlier row exactly"
+    severity = "warning" if count > 0.01 * len(hashes) else "note"
+    advice = "Check that no part of the recording was stored twice; a hold-out set would not be independent"
+    return [Finding(severity, "observations", int(np.argmax(repeated)), message, advice)]
+
+
+def _endings(log: Log) -> list[Finding]:
+    findings = []
+    if not log.terminated.any():
+        message = "no episode terminates"
+        advice = "Fine for tasks that only time out; otherwise check that terminals were recorded"
+        findings.append(Finding("note", "terminated", None, message, advice))
+    if not (log.terminated[-1] or log.truncated[-1]):
+        message = "the last episode has no end"
+        findings.append(
+            Finding("note", "truncated", len(log) - 1, message, "It is treated as truncated there")
+        )
+    return findings
+
+
+def _size(log: Log) -> list[Finding]:
+    if len(log) >= SHORT_LOG:
+        return []
+    message = f"the log has only {len(log):,} rows"
+    return [
+        Finding("warning", "observations", None, message, f"Record more; aim for {SHORT_LOG:,} at the least")
+    ]
+
+
+def _reader_notes(log: Log) -> list[Finding]:
+    findings = []
+    dropped = log.provenance.get("dropped_rows")
+    if isinstance(dropped, dict) and any(dropped.values()):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
+        message = f"rebuilt from the following rows; episode ends without successor were dropped: {reasons}"
+        advice = "Record next_observations to keep them; without terminal rows termination cannot be learned"
+        findings.append(Finding("note", "next_observations", None, message, advice))
+    assumed = log.provenance.get("assumed")
+    if isinstance(assumed, dict):
+        for name, text in assumed.items():
+            findings.append(
+                Finding("note", str(name), None, str(text), "Store it in the file if this is wrong")
+            )
+    clipped = log.provenance.get("clipped_actions")
+    if clipped:
+        message = f"{clipped} rows were a rounding error outside the bounds and were clipped"
+        findings.append(Finding("note", "actions", None, message, "Nothing to do"))
+    return findings

@@ -1,0 +1,81 @@
+"""One Gaussian model of the world: from (observation, action) to the change of the observation and the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from phyb.networks import MLP, soft_clamp
+
+
+class Heads(NamedTuple):
+    """What a model says about rows, in standardised units: a Gaussian, and the logit of termination."""
+
+    mean: Float[Array, "*rows out"]
+    log_std: Float[Array, "*rows out"]
+    done_logit: Float[Array, "*rows"]
+
+
+class GaussianModel(eqx.Module):
+    """A network with a mean, a log-std and a termination logit per row; inputs and outputs are standardised.
+
+    The log-std is soft-clamped between two learned bounds per output. They belong to this member alone, so that a
+    pool trained in parts is the pool trained at once.
+    """
+
+    trunk: MLP
+    min_log_std: Float[Array, " out"]
+    max_log_std: Float[Array, " out"]
+
+    def __init__(self, key: PRNGKeyArray, inputs: int, outputs: int, hidden: Sequence[int]) -> None:
+        self.trunk = MLP(key, (inputs, *hidden, 2 * outputs + 1), jax.nn.silu)
+        self.min_log_std = jnp.full(outputs, -5.0, jnp.float32)
+        self.max_log_std = jnp.full(outputs, 1.0, jnp.float32)
+
+    def __call__(self, rows: Float[Array, "*rows inp"]) -> Heads:
+        """Mean, log-std and termination logit for each row."""
+        out = self.trunk(rows)
+        size = self.min_log_std.shape[0]
+        log_std = soft_clamp(out[..., size : 2 * size], self.min_log_std, self.max_log_std)
+        return Heads(out[..., :size], log_std, out[..., -1])
+
+
+def gaussian_nll(heads: Heads, targets: Float[Array, "*rows out"]) -> Float[Array, "*rows out"]:
+    """Negative log-likelihood of each target number, without the constant log(2 pi)/2."""
+    error = (targets - heads.mean) * jnp.exp(-heads.log_std)
+    return 0.5 * error**2 + heads.log_std
+
+
+def training_loss(
+    model: GaussianModel,
+    inputs: Float[Array, "rows inp"],
+    targets: Float[Array, "rows out"],
+    done: Bool[Array, " rows"],
+    *,
+    nll_beta: float,
+    bound_weight: float,
+    done_weight: float,
+) -> Float[Array, ""]:
+    """Beta-NLL of the Gaussian heads, cross-entropy of the termination head, and a pull on the log-std bounds.
+
+    Plain likelihood weighs errors by 1 / variance, so that outputs already predicted well take all the gradient.
+    Beta-NLL multiplies each term by `std^(2 beta)` (held constant, normalised over the batch): 0 is the plain
+    likelihood, 1 weighs as squared error does.
+    """
+    heads = model(inputs)
+    weight = jax.lax.stop_gradient(jnp.exp(2.0 * nll_beta * heads.log_std))
+    weight = weight / jnp.mean(weight, axis=0)
+    fit = jnp.mean(gaussian_nll(heads, targets) * weight)
+    bounds = bound_weight * jnp.mean(model.max_log_std - model.min_log_std)
+    ends = done_weight * jnp.mean(cross_entropy(heads.done_logit, done)) if done_weight else 0.0
+    return fit + bounds + ends
+
+
+def cross_entropy(logit: Float[Array, " rows"], label: Bool[Array, " rows"]) -> Float[Array, " rows"]:
+    """Negative log-likelihood of a yes/no label under a logit."""
+    return jax.nn.softplus(jnp.where(label, -logit, logit))

@@ -1,0 +1,81 @@
+"""What is known about each environment id: reference returns, how episodes end, horizon, exact optimum."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from phyb.envs import liquidation, oracle
+
+TerminationRule = Callable[[Any, Any, Any], Any]
+"""(observations, actions, next_observations) to a boolean array; works on NumPy and on JAX arrays."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What the library knows about one environment without asking its simulator."""
+
+    env_id: str
+    name: str
+    """The short name used on the command line and in folder names."""
+    horizon: int
+    """Steps after which an episode always ends."""
+    reference_low: float | None = None
+    """Return that scores 0."""
+    reference_high: float | None = None
+    """Return that scores 100."""
+    termination: TerminationRule | None = None
+    """True where a step terminates its episode; None where no rule is known and it must be learned."""
+    discount: float = 0.99
+    """A discount that suits the task; 1 where the horizon is finite and time is observed."""
+    optimum: Callable[[], float] | None = None
+    """Computes the best expected return, where it is known."""
+
+    @property
+    def optimal_return(self) -> float | None:
+        """The best expected undiscounted return, or None where nobody knows it; computed on first use."""
+        return None if self.optimum is None else self.optimum()
+
+
+def liquidation_termination(observations: Any, actions: Any, next_observations: Any) -> Any:
+    """Liquidation ends when time is up (t' >= horizon - 1/2) or less than a sliver is left."""
+    return liquidation.has_ended(next_observations)
+
+
+def _mujoco(name: str, low: float, high: float) -> list[Task]:
+    body = {"hopper": "Hopper", "halfcheetah": "HalfCheetah", "walker2d": "Walker2d"}[name]
+    return [
+        Task(f"{body}-{version}", short, 1000, reference_low=low, reference_high=high)
+        for version, short in (("v5", name), ("v4", f"{name}-v4"))
+    ]
+
+
+TASKS: tuple[Task, ...] = (
+    Task(
+        env_id=liquidation.ENV_ID,
+        name="liquidation",
+        horizon=liquidation.DEFAULT_SPEC.horizon,
+        reference_low=0.0,
+        reference_high=135.0,
+        termination=liquidation_termination,
+        discount=1.0,
+        optimum=lambda: oracle.solve().optimal_return,
+    ),
+    # D4RL's references: the returns of a random and of an expert policy on the v2 environments.
+    *_mujoco("hopper", -20.272305, 3234.3),
+    *_mujoco("halfcheetah", -280.178953, 12135.0),
+    *_mujoco("walker2d", 1.629008, 4592.3),
+)
+
+
+def find_task(env_id: str) -> Task | None:
+    """The task with this environment id or short name, or None if the library knows nothing about it."""
+    return next((task for task in TASKS if env_id in (task.env_id, task.name)), None)
+
+
+def normalized_score(task: Task, mean_return: float) -> float | None:
+    """D4RL's score, 100 (x - low) / (high - low); None for a task without reference returns."""
+    if task.reference_low is None or task.reference_high is None:
+        return None
+    return 100.0 * (mean_return - task.reference_low) / (task.reference_high - task.reference_low)

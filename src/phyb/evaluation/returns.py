@@ -1,0 +1,156 @@
+"""Real returns: run a policy in the simulator and summarise what it earned."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from jaxtyping import Float
+
+import phyb.envs  # noqa: F401 - its import registers our own environment ids
+from phyb.errors import MissingExtraError, UsageError
+
+MAX_VECTOR_ENVS = 5000
+MAX_SYNC_ENVS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ReturnSummary:
+    """What a set of episode returns says about a policy."""
+
+    mean: float
+    std_error: float
+    """Standard error of the mean; not a number for a single episode."""
+    cvar_10: float
+    """Mean of the lowest tenth of the returns: what a bad episode earns."""
+    episodes: int
+    min: float
+    max: float
+
+
+def episode_returns(
+    act: Callable[[np.ndarray], np.ndarray],
+    env_id: str,
+    episodes: int,
+    seed: int,
+    progress: Callable[[int], None] | None = None,
+) -> Float[np.ndarray, " episodes"]:
+    """Undiscounted returns of `episodes` whole episodes of the policy `act` in the environment `env_id`.
+
+    `act` maps a batch of observations to a batch of actions, always with the same batch size; actions are
+    clipped to the action space. Each sub-environment runs a fixed number of episodes, settled beforehand: to
+    take the first that finish would favour short episodes. `progress` is told how many have finished so far.
+    """
+    if episodes < 1:
+        raise UsageError(f"evaluation needs at least 1 episode, asked for {episodes}")
+    env = _make(env_id, episodes)
+    try:
+        return _run(act, env, env_id, episodes, seed, progress)
+    finally:
+        env.close()
+
+
+def cvar(returns: Float[np.ndarray, " episodes"], level: float = 0.1) -> float:
+    """Mean of the lowest `level` share of the returns, rounded down to whole episodes, at least one."""
+    # The small number undoes representation error: 0.29 * 100 must count 29 episodes, not 28.
+    count = max(1, int(level * len(returns) + 1e-9))
+    return float(np.sort(returns)[:count].mean())
+
+
+def summarize(returns: Float[np.ndarray, " episodes"]) -> ReturnSummary:
+    """Mean, standard error, CVaR at 10 % and range of episode returns."""
+    if len(returns) == 0:
+        raise UsageError("there are no episode returns to summarise")
+    spread = float(np.std(returns, ddof=1)) if len(returns) > 1 else float("nan")
+    return ReturnSummary(
+        mean=float(np.mean(returns)),
+        std_error=spread / len(returns) ** 0.5,
+        cvar_10=cvar(returns, 0.1),
+        episodes=len(returns),
+        min=float(np.min(returns)),
+        max=float(np.max(returns)),
+    )
+
+
+def _make(env_id: str, episodes: int) -> VectorEnv:
+    """A vector environment with at most one sub-environment per episode, or an error the user can act on."""
+    try:
+        module, _, registered_id = env_id.rpartition(":")
+        if module:
+            importlib.import_module(module)
+        vectorised = gymnasium.spec(registered_id).vector_entry_point is not None
+        limit = MAX_VECTOR_ENVS if vectorised else MAX_SYNC_ENVS
+        mode = "vector_entry_point" if vectorised else "sync"
+        env = gymnasium.make_vec(registered_id, num_envs=min(limit, episodes), vectorization_mode=mode)
+    except gymnasium.error.DependencyNotInstalled as error:
+        if "mujoco" in str(error).lower():
+            raise MissingExtraError("mujoco", f"Evaluation in {env_id}") from error
+        raise UsageError(f"cannot make environment {env_id!r}: {error}") from error
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(
+            f"cannot make environment {env_id!r}: {error} "
+            "(give an id registered with Gymnasium, or module:id to import its module first)"
+        ) from error
+    if not isinstance(env.single_action_space, gymnasium.spaces.Box):
+        env.close()
+        raise UsageError(f"{env_id} has actions in {env.single_action_space}; they must be continuous (Box)")
+    return env
+
+
+def _run(
+    act: Callable[[np.ndarray], np.ndarray],
+    env: VectorEnv,
+    env_id: str,
+    episodes: int,
+    seed: int,
+    progress: Callable[[int], None] | None,
+) -> np.ndarray:
+    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    if mode is AutoresetMode.DISABLED:
+        raise UsageError(f"{env_id} does not start new episodes by itself, which evaluation relies on")
+    low, high = env.action_space.low, env.action_space.high  # pyright: ignore[reportAttributeAccessIssue]
+    count = env.num_envs
+    quota = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
+    first_slot = np.cumsum(quota) - quota
+    returns = np.empty(episodes)
+    finished = np.zeros(count, dtype=int)
+    running_return = np.zeros(count)
+    resetting = np.zeros(count, dtype=bool)
+
+    observations, _ = env.reset(seed=_seeds(env, seed))  # pyright: ignore[reportArgumentType]
+    while np.any(finished < quota):
+        actions = np.asarray(act(observations))
+        if actions.shape != low.shape or not np.all(np.isfinite(actions)):
+            raise UsageError(
+                f"the policy gave actions of shape {actions.shape}, "
+                f"{np.count_nonzero(~np.isfinite(actions))} of them not finite; "
+                f"{env_id} expects finite actions of shape {low.shape}"
+            )
+        observations, rewards, terminated, truncated, _ = env.step(
+            np.clip(actions, low, high).astype(low.dtype)
+        )
+        # In next-step mode the step after an end only starts the next episode: it belongs to neither.
+        running_return = np.where(resetting, 0.0, running_return + rewards)
+        ended = (terminated | truncated) & ~resetting
+        counted = np.flatnonzero(ended & (finished < quota))
+        returns[first_slot[counted] + finished[counted]] = running_return[counted]
+        finished[counted] += 1
+        running_return[ended] = 0.0
+        resetting = ended if mode is AutoresetMode.NEXT_STEP else np.zeros_like(ended)
+        if progress is not None and len(counted):
+            progress(int(finished.sum()))
+    return returns
+
+
+def _seeds(env: VectorEnv, seed: int) -> int | list[int]:
+    """One seed per sub-environment where that is possible.
+
+    Gymnasium would seed copy i with seed + i: evaluations with neighbouring seeds would share most episodes.
+    """
+    if isinstance(env.unwrapped, gymnasium.vector.SyncVectorEnv):
+        return np.random.SeedSequence(seed).generate_state(env.num_envs).tolist()
+    return seed

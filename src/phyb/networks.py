@@ -1,0 +1,124 @@
+"""The multilayer perceptron that models, critics and actors share, and small helpers on trees of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Tree = TypeVar("Tree")
+
+
+class MLP(eqx.Module):
+    """Fully connected layers on a batch of rows; the activation stands between layers, not after the last."""
+
+    weights: list[Float[Array, "inp out"]]
+    biases: list[Float[Array, " out"]]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        sizes: Sequence[int],
+        activation: Callable[[Array], Array] = jax.nn.relu,
+    ) -> None:
+        """Layers of the given `sizes`, input first; weights ~ truncated normal with std 1/sqrt(fan in), biases 0."""
+        keys = jax.random.split(key, len(sizes) - 1)
+        shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        self.weights = [
+            jax.random.truncated_normal(k, -2.0, 2.0, shape) / jnp.sqrt(float(shape[0]))
+            for k, shape in zip(keys, shapes, strict=True)
+        ]
+        self.biases = [jnp.zeros(width) for width in sizes[1:]]
+        self.activation = activation
+
+    def __call__(self, rows: Float[Array, "*batch inp"]) -> Float[Array, "*batch out"]:
+        """The output for each row of the batch."""
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            rows = self.activation(rows @ weight + bias)
+        return rows @ self.weights[-1] + self.biases[-1]
+
+
+class Standardizer(eqx.Module):
+    """Maps columns to mean 0 and standard deviation 1; a constant column maps to 0 instead of dividing by it."""
+
+    mean: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
+
+    @classmethod
+    def fit(cls, rows: Float[Array, "rows dim"]) -> Standardizer:
+        """Mean and standard deviation of each column; the scale of a constant column is 0."""
+        mean, std = jnp.mean(rows, axis=0), jnp.std(rows, axis=0)
+        constant = jnp.ptp(rows, axis=0) <= 1e-6 * jnp.maximum(1.0, jnp.abs(mean))
+        return cls(mean, jnp.where(constant, 0.0, std))
+
+    def __call__(self, rows: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """Standardised rows; constant columns become 0 whatever they hold."""
+        known = self.scale > 0
+        return jnp.where(known, (rows - self.mean) / jnp.where(known, self.scale, 1.0), 0.0)
+
+    def inverse(self, rows: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """Back to original units; constant columns come back exactly."""
+        return self.mean + self.scale * rows
+
+
+def soft_clamp(
+    x: Float[Array, "*dims"], low: float | Float[Array, "*dims"], high: float | Float[Array, "*dims"]
+) -> Float[Array, "*dims"]:
+    """A smooth clamp of x into (low, high) whose gradient never vanishes entirely."""
+    x = high - jax.nn.softplus(high - x)
+    return low + jax.nn.softplus(x - low)
+
+
+def take(tree: Tree, index: Array | int) -> Tree:
+    """Rows `index` of the first axis of every leaf: members of a stacked ensemble."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def select(condition: Array, new: Tree, old: Tree) -> Tree:
+    """`new` where the condition holds, else `old`, leaf by leaf; a vector condition selects along the first axis."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
+
+    return jax.tree.map(choose, new, old)
+
+
+def move_towards(old: Tree, new: Tree, rate: float) -> Tree:
+    """Exponential moving average: old + rate (new - old), leaf by leaf."""
+    return jax.tree.map(lambda a, b: a + rate * (b - a), old, new)
+
+
+class SlowAverage(eqx.Module):
+    """A moving average that does not stall in float32.
+
+    With a rate of 1e-5, `average + rate * (new - average)` rounds to `average` as soon as the gap is below about
+    half a per cent of the weight. The rounding error of every step is kept and paid into the next one (Kahan).
+    """
+
+    average: eqx.Module
+    owed: eqx.Module
+
+    @classmethod
+    def start(cls, model: eqx.Module) -> SlowAverage:
+        """An average that begins at the model itself."""
+        return cls(model, jax.tree.map(jnp.zeros_like, model))
+
+    def towards(self, model: eqx.Module, rate: float | Array) -> SlowAverage:
+        """One step of the average towards the model."""
+
+        def step(average: Array, owed: Array, new: Array) -> tuple[Array, Array]:
+            change = rate * (new - average) + owed
+            moved = average + change
+            return moved, change - (moved - average)
+
+        pairs = jax.tree.map(step, self.average, self.owed, model)
+        is_pair = lambda node: isinstance(node, tuple)  # noqa: E731
+        return SlowAverage(
+            jax.tree.map(lambda pair: pair[0], pairs, is_leaf=is_pair),
+            jax.tree.map(lambda pair: pair[1], pairs, is_leaf=is_pair),
+        )

@@ -1,0 +1,99 @@
+"""The tanh-Gaussian actor. All densities are taken before the tanh, where ratios and fits need no correction term."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from phyb.networks import MLP, soft_clamp
+
+_LARGEST_ACTION = 0.999
+_HALF_LOG_TWO_PI = 0.9189385332046727
+
+
+class Gaussian(NamedTuple):
+    """A diagonal Gaussian over actions before the tanh."""
+
+    mean: Float[Array, "*rows act"]
+    log_std: Float[Array, "*rows act"]
+
+    def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "*rows count act"]:
+        """`count` draws per row."""
+        shape = (*self.mean.shape[:-1], count, self.mean.shape[-1])
+        noise = jax.random.normal(key, shape)
+        return self.mean[..., None, :] + jnp.exp(self.log_std)[..., None, :] * noise
+
+    def log_density(self, draws: Float[Array, "*rows count act"]) -> Float[Array, "*rows count"]:
+        """Log-density of draws before the tanh."""
+        error = (draws - self.mean[..., None, :]) * jnp.exp(-self.log_std)[..., None, :]
+        return jnp.sum(-0.5 * error**2 - self.log_std[..., None, :] - _HALF_LOG_TWO_PI, axis=-1)
+
+
+class Actor(eqx.Module):
+    """A network from standardised observations to a Gaussian; the action is the tanh of its draw."""
+
+    trunk: MLP
+
+    def __init__(self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int]) -> None:
+        self.trunk = MLP(key, (observations, *hidden, 2 * actions))
+
+    def __call__(self, observations: Float[Array, "*rows obs"]) -> Gaussian:
+        """The Gaussian for each row."""
+        mean, log_std = jnp.split(self.trunk(observations), 2, axis=-1)
+        return Gaussian(mean, soft_clamp(log_std, -4.0, 1.0))
+
+
+def squash(draws: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
+    """From draws to actions in (-1, 1)."""
+    return jnp.tanh(draws)
+
+
+def unsquash(actions: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
+    """From actions to draws; actions at the bounds are taken as 0.999 of them, so that the draw stays finite."""
+    return jnp.arctanh(jnp.clip(actions, -_LARGEST_ACTION, _LARGEST_ACTION))
+
+
+class Candidates(NamedTuple):
+    """Candidate actions of each row and the reference policy's probability of each among them."""
+
+    draws: Float[Array, "rows candidates act"]
+    reference: Float[Array, "rows candidates"]
+
+
+def propose(
+    key: PRNGKeyArray,
+    actor: Gaussian,
+    reference: Gaussian,
+    counts: tuple[int, int, int],
+    logged: Gaussian | None = None,
+) -> Candidates:
+    """Draw candidates from actor, reference and (where given) near the logged action.
+
+    The reference's mass on candidate j is the self-normalised importance weight `mu(a_j) / sum_c (n_c / n) p_c(a_j)`
+    over all sources c (the balance heuristic): no candidate counts more than n / n_mu times its share, wherever it
+    came from.
+
+    Args:
+        key: random key.
+        actor: pi at the rows.
+        reference: mu at the rows.
+        counts: draws from actor, reference and near the logged action; without `logged` the actor makes up for it.
+        logged: a narrow Gaussian around the logged action.
+    """
+    from_actor, from_reference, from_logged = counts
+    sources = [(actor, from_actor), (reference, from_reference)]
+    if logged is None:
+        sources[0] = (actor, from_actor + from_logged)
+    elif from_logged:
+        sources.append((logged, from_logged))
+    keys = jax.random.split(key, len(sources))
+    draws = jnp.concatenate([s.sample(k, n) for k, (s, n) in zip(keys, sources, strict=True)], axis=-2)
+    draws = jax.lax.stop_gradient(draws)
+    mixture = jax.nn.logsumexp(jnp.stack([s.log_density(draws) + jnp.log(n) for s, n in sources]), axis=0)
+    weights = jax.nn.softmax(reference.log_density(draws) - mixture, axis=-1)
+    return Candidates(draws, jax.lax.stop_gradient(weights))

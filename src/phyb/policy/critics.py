@@ -1,0 +1,49 @@
+"""Twin critics Q(s, a) and the amortised value V(s), on standardised observations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from phyb.networks import MLP
+
+
+class Critics(eqx.Module):
+    """Two independent Q networks, stacked."""
+
+    networks: MLP
+
+    def __init__(self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int]) -> None:
+        sizes = (observations + actions, *hidden, 1)
+        self.networks = jax.vmap(lambda k: MLP(k, sizes))(jax.random.split(key, 2))
+
+    def __call__(
+        self, observations: Float[Array, "*rows obs"], actions: Float[Array, "*rows act"]
+    ) -> Float[Array, "2 *rows"]:
+        """Both critics' values of each row."""
+        rows = jnp.concatenate([observations, actions], axis=-1)
+        return jax.vmap(lambda network: network(rows)[..., 0])(self.networks)
+
+    def least(
+        self, observations: Float[Array, "rows obs"], actions: Float[Array, "rows candidates act"]
+    ) -> Float[Array, "rows candidates"]:
+        """The smaller of both critics' values for several actions at each observation."""
+        shape = (*actions.shape[:-1], observations.shape[-1])
+        return jnp.min(self(jnp.broadcast_to(observations[..., None, :], shape), actions), axis=0)
+
+
+class ValueNetwork(eqx.Module):
+    """V(s): what the mirror step is worth at a state, learned, so that a backup needs one row per successor."""
+
+    network: MLP
+
+    def __init__(self, key: PRNGKeyArray, observations: int, hidden: Sequence[int]) -> None:
+        self.network = MLP(key, (observations, *hidden, 1))
+
+    def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
+        """The value of each row."""
+        return self.network(observations)[..., 0]

@@ -1,0 +1,86 @@
+"""The policy one deploys: observations in, actions out, in the units of the log; saved without its training state."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from phyb.errors import DataError
+from phyb.networks import Standardizer
+from phyb.policy.actor import Actor, squash
+from phyb.storage import load_tree, read_json, save_tree, write_json
+
+FORMAT_VERSION = 1
+
+
+class Policy(eqx.Module):
+    """A deterministic policy: the mean action of an actor, scaled to the action bounds of the log."""
+
+    actor: Actor
+    standardizer: Standardizer
+    action_low: Float[Array, " act"]
+    action_high: Float[Array, " act"]
+
+    def normalized(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
+        """Mean actions in [-1, 1]; a pure function for use inside compiled code."""
+        return squash(self.actor(self.standardizer(observations)).mean)
+
+    def act(self, observation: np.ndarray | Array) -> np.ndarray:
+        """The action for one observation, or one action per row of a batch of observations."""
+        rows = np.asarray(observation, np.float32)
+        if rows.shape[-1:] != self.standardizer.mean.shape:
+            raise ValueError(
+                f"an observation of this policy has {self.standardizer.mean.shape[0]} numbers, found shape {rows.shape}"
+            )
+        return np.asarray(_act(self, rows))
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write `policy.safetensors` and `policy.json` into the folder."""
+        path = Path(folder)
+        widths = [int(weight.shape[1]) for weight in self.actor.trunk.weights[:-1]]
+        sizes = {"observation_size": len(self.standardizer.mean), "action_size": len(self.action_low)}
+        save_tree(path / "policy.safetensors", self)
+        write_json(path / "policy.json", {"format": FORMAT_VERSION, "kind": "tanh-gaussian", "hidden": widths, **sizes})
+        return path
+
+
+@jax.jit
+def _act(policy: Policy, observations: Array) -> Array:
+    low, high = policy.action_low, policy.action_high
+    return low + 0.5 * (policy.normalized(observations) + 1.0) * (high - low)
+
+
+def load_policy(folder: str | os.PathLike[str]) -> Policy:
+    """Load a policy from its folder, or from the run folder that holds it.
+
+    Raises:
+        DataError: there is no policy, or its files are damaged.
+    """
+    path = Path(folder)
+    path = path / "policy" if (path / "policy").is_dir() else path
+    if not (path / "policy.json").is_file():
+        raise DataError(f"{folder}: there is no policy here; expected policy.json and policy.safetensors.")
+    about = read_json(path / "policy.json")
+    try:
+        if about["format"] != FORMAT_VERSION:
+            raise DataError(f"{path}: policy format {about['format']} is not known to this version of phyb.")
+        sizes = [about["observation_size"], about["action_size"], *about["hidden"]]
+        if not all(type(size) is int and 0 < size <= 65_536 for size in sizes):
+            raise ValueError(f"sizes {sizes}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path / 'policy.json'}: is not a policy description ({error}).") from error
+
+    def blank() -> Policy:
+        observations, actions, *hidden = sizes
+        ones, bounds = jnp.ones(observations), jnp.ones(actions)
+        return Policy(
+            Actor(jax.random.key(0), observations, actions, hidden), Standardizer(ones, ones), bounds, bounds
+        )
+
+    return load_tree(path / "policy.safetensors", jax.eval_shape(blank))
