@@ -34,3 +34,9 @@ class DivergenceError(PhybError):
     """Training produced values that are not finite; the last good checkpoint is kept."""
 
     exit_code = 3
+
+
+class InterruptedRunError(PhybError):
+    """A run was asked to stop and has saved its state."""
+
+    exit_code = 130

@@ -26,14 +26,18 @@ class MLP(eqx.Module):
         sizes: Sequence[int],
         activation: Callable[[Array], Array] = jax.nn.relu,
     ) -> None:
-        """Layers of the given `sizes`, input first; weights ~ truncated normal with std 1/sqrt(fan in), biases 0."""
-        keys = jax.random.split(key, len(sizes) - 1)
-        shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
-        self.weights = [
-            jax.random.truncated_normal(k, -2.0, 2.0, shape) / jnp.sqrt(float(shape[0]))
-            for k, shape in zip(keys, shapes, strict=True)
-        ]
-        self.biases = [jnp.zeros(width) for width in sizes[1:]]
+        """Layers of the given `sizes`, input first.
+
+        Weights are truncated normals of variance 2 / fan in (1 / fan in in the last layer). Biases are not zero but
+        uniform within 1 / sqrt(fan in): with few inputs, hidden units that all bend at the origin resolve little.
+        """
+        layers = list(zip(sizes[:-1], sizes[1:], strict=True))
+        self.weights, self.biases = [], []
+        for depth, (inp, out) in enumerate(layers):
+            weight_key, bias_key = jax.random.split(jax.random.fold_in(key, depth))
+            gain = 2.0 if depth < len(layers) - 1 else 1.0
+            self.weights.append(jnp.sqrt(gain / inp) * jax.random.truncated_normal(weight_key, -2.0, 2.0, (inp, out)))
+            self.biases.append(jax.random.uniform(bias_key, (out,), minval=-1.0, maxval=1.0) / jnp.sqrt(float(inp)))
         self.activation = activation
 
     def __call__(self, rows: Float[Array, "*batch inp"]) -> Float[Array, "*batch out"]:

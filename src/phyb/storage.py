@@ -23,10 +23,17 @@ Tree = TypeVar("Tree")
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its name only when the block ends well and the bytes are on disk."""
+    """A temporary file beside `path` that takes its name only when the block ends well and the bytes are on disk.
+
+    Raises:
+        DataError: the folder cannot be made or written to.
+    """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}). Check folder, rights and free space.") from error
     os.close(handle)
     temporary = Path(name)
     try:
@@ -61,11 +68,15 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise DataError(f"{path}: cannot be read as JSON ({error}). Restore it, or delete it and run again.") from error
 
 
-def save_tree(path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, str] | None = None) -> None:
-    """Write every array of a tree to one safetensors file, named by its place in the tree."""
-    flat = {name: np.ascontiguousarray(_to_numpy(leaf)) for name, leaf in _named_leaves(tree)}
+def save_tree(path: str | os.PathLike[str], tree: Any, about: Mapping[str, Any] | None = None) -> None:
+    """Write every array of a tree to one safetensors file, named by its place in the tree, with a note `about` it.
+
+    The same content gives the same bytes, which is why the note is one JSON text: the order of several entries of
+    a safetensors header is random.
+    """
+    flat = {name: _to_numpy(leaf) for name, leaf in _named_leaves(tree)}
     with atomic_path(path) as temporary:
-        safetensors.numpy.save_file(flat, temporary, metadata=dict(metadata or {}))
+        safetensors.numpy.save_file(flat, temporary, metadata={"about": json.dumps(dict(about or {}), sort_keys=True)})
 
 
 def load_tree(path: str | os.PathLike[str], like: Tree) -> Tree:
@@ -107,6 +118,18 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         raise DataError(f"{path}: is damaged or not a safetensors file ({error}).") from error
 
 
+def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The note that `save_tree` wrote into a file, without reading its arrays."""
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            note = json.loads((file.metadata() or {})["about"])
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is damaged or was not written by phyb ({error}).") from error
+    if not isinstance(note, dict):
+        raise DataError(f"{path}: was not written by phyb.")
+    return note
+
+
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
 
@@ -114,7 +137,7 @@ def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
 def _to_numpy(leaf: Any) -> np.ndarray:
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
+    return np.asarray(leaf, order="C")  # unlike ascontiguousarray, this leaves a single number without an axis
 
 
 def _plain(value: Any) -> Any:

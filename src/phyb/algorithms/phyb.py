@@ -25,6 +25,7 @@ from phyb.belief.backup import (
     Belief,
     BeliefConfig,
     Imagined,
+    Value,
     belief_noise,
     believe,
     draw,
@@ -63,6 +64,11 @@ class PhyBConfig:
     critics more."""
     step_size_scope: Scope = "batch"
     """batch: one beta for all rows, so that steps are large where actions matter; state: one beta for each row."""
+
+    value_estimator: Literal["amortised", "direct"] = "amortised"
+    """Value of imagined successors: a network that learned the mirror step's value, or the mirror step itself on fresh
+    candidates at every successor, ranked by the current critics and backed up by the slow ones (released code), which
+    costs hundreds of times more."""
 
     # --- Candidates ---
     actor_candidates: int = 8
@@ -302,7 +308,33 @@ class PhyB:
     def _believe(
         self, key: PRNGKeyArray, state: PhyBState, problem: Problem, observations: Array, actions: Array
     ) -> tuple[Imagined, Belief]:
-        return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions)
+        if self.config.value_estimator == "amortised":
+            return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions)
+        key, key_value = jax.random.split(key)
+
+        def direct(critics: Critics) -> Value:
+            return lambda rows: self.direct_value(key_value, state, critics, rows)
+
+        return belief_step(
+            key, self.config.belief, direct(state.slow_critics), problem, observations, actions,
+            rank_value=direct(state.critics),
+        )  # fmt: skip
+
+    def direct_value(
+        self, key: PRNGKeyArray, state: PhyBState, critics: Critics, observations: Float[Array, "*rows obs"]
+    ) -> Float[Array, "*rows"]:
+        """The regularised value V* of standardised observations by a mirror step on fresh candidates at each.
+
+        Leading axes are walked one slice at a time, which bounds memory.
+        """
+        if observations.ndim > 2:
+            return jax.lax.map(lambda rows: self.direct_value(key, state, critics, rows), observations)
+        cfg = self.config
+        assert isinstance(state.reference.average, Actor)
+        counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
+        candidates = propose(key, state.actor(observations), state.reference.average(observations), counts)
+        q = critics.least(observations, squash(candidates.draws))
+        return mirror_step(q, candidates.reference, state.step_size, cfg.potential_mix).value
 
     def _real_target(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows) -> Array:
         if self.config.real_target == "belief":
@@ -347,17 +379,27 @@ class PhyB:
 def belief_step(
     key: PRNGKeyArray,
     config: BeliefConfig,
-    value: ValueNetwork,
+    value: Value,
     problem: Problem,
     observations: Float[Array, "rows obs"],
     actions: Float[Array, "rows act"],
+    *,
+    rank_value: Value | None = None,
 ) -> tuple[Imagined, Belief]:
-    """Ask a fresh draw of models about (state, action) rows and weigh what they say."""
+    """Ask a fresh draw of models about (state, action) rows and weigh what they say.
+
+    `value` maps standardised observations to values; `rank_value`, if given, ranks and weighs the members instead.
+    """
     assert problem.world is not None, "this algorithm needs a pool"
     key_draw, key_noise, key_weights = jax.random.split(key, 3)
     members = draw(key_draw, config, problem.world.pool)
     noise = belief_noise(key_noise, config, observations.shape[0], problem.observation_size)
     imagined = imagine(problem.world, config, members, observations, actions, noise)
-    bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731
-    backups = member_backups(imagined, bounded, problem.discount, problem.world.value_floor)
-    return imagined, believe(key_weights, config, imagined, backups)
+
+    def backups(value: Value) -> Array:
+        bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731
+        return member_backups(imagined, bounded, problem.discount, problem.world.value_floor)  # pyright: ignore
+
+    promised = backups(value)
+    ranked = promised if rank_value is None else backups(rank_value)
+    return imagined, believe(key_weights, config, imagined, promised, ranked)

@@ -69,6 +69,12 @@ class BeliefConfig:
             )
         if self.noise_samples < 1 or self.belief_temperature <= 0:
             raise ValueError("noise_samples must be at least 1 and belief_temperature above 0")
+        if self.kth_min_probability > 0 and not 1 <= self.kth_min_rank <= self.ensemble_size:
+            raise ValueError(
+                f"kth_min_rank must lie between 1 and ensemble_size ({self.ensemble_size}), found {self.kth_min_rank}"
+            )
+        if self.wall_end <= self.wall_start:
+            raise ValueError(f"wall_end must be above wall_start ({self.wall_start}), found {self.wall_end}")
 
 
 class World(eqx.Module):
@@ -169,10 +175,15 @@ def believe(
     config: BeliefConfig,
     imagined: Imagined,
     backups: Float[Array, "drawn samples rows"],
+    rank_backups: Float[Array, "drawn samples rows"] | None = None,
 ) -> Belief:
-    """Weigh the members by what they promise and give the target `sum_i alpha_i x_i`."""
+    """Weigh the members by what they promise and give the target `sum_i alpha_i x_i`.
+
+    `rank_backups`, if given, decides ranks and weights instead of the backups that make the target.
+    """
     x = jnp.mean(backups, axis=1)
-    score = x - imagined.rewards if config.rank_by == "value" else x
+    score = x if rank_backups is None else jnp.mean(rank_backups, axis=1)
+    score = score - imagined.rewards if config.rank_by == "value" else score
     key_single, key_coin = jax.random.split(key)
     weights = subset_weights(
         key_single,

@@ -37,7 +37,7 @@ class PoolConfig:
     model_learning_rate: float = 3e-3
     """Highest step of the optimiser, reached early and then lowered to a hundredth. Raise it to learn faster; lower
     it when hold-out loss jumps."""
-    model_weight_decay: float = 1e-4
+    model_weight_decay: float = 0.1
     """Pull of the weights towards zero. Raise it for small or noisy logs; lower it if models fit too coarsely."""
     model_batch_size: int = 256
     """Rows per model and step. Larger is smoother and slower."""

@@ -54,6 +54,22 @@ def episode_returns(
         env.close()
 
 
+def start_observations(env_id: str, episodes: int, seed: int) -> Float[np.ndarray, "starts obs"]:
+    """The states in which `episode_returns` with the same arguments starts the first episode of each copy."""
+    env = _make(env_id, episodes)
+    try:
+        return np.asarray(env.reset(seed=_seeds(env, seed))[0])  # pyright: ignore[reportArgumentType]
+    finally:
+        env.close()
+
+
+def runs_fast(env_id: str) -> bool:
+    """Whether the environment has a vectorised simulator, for which thousands of episodes take no time."""
+    env = _make(env_id, 1)
+    env.close()
+    return env.spec is not None and env.spec.vector_entry_point is not None
+
+
 def cvar(returns: Float[np.ndarray, " episodes"], level: float = 0.1) -> float:
     """Mean of the lowest `level` share of the returns, rounded down to whole episodes, at least one."""
     # The small number undoes representation error: 0.29 * 100 must count 29 episodes, not 28.

@@ -91,16 +91,20 @@ def mirror_weights(
         omega: share of the entropy in the potential, between 0 and 1.
     """
     beta = jnp.expand_dims(jnp.asarray(step_size, q.dtype), -1)
-    if omega == 0.0:
-        return _project(reference + q / beta)
-    log_reference = jnp.log(jnp.maximum(reference, _tiny(q)))
+    if omega > 0.0:
+        # log m stops at the smallest float; with the least value on top, no q can win over a mass of 0.
+        q = jnp.where(reference > 0, q, jnp.min(q, axis=-1, keepdims=True))
     # Shifting q changes only the multiplier, and keeps large values from eating the digits of small gaps.
     tilt = (q - jax.lax.stop_gradient(jnp.max(q, axis=-1, keepdims=True))) / beta
+    if omega == 0.0:
+        return _project(reference + tilt)
+    log_reference = jnp.log(jnp.maximum(reference, _tiny(q)))
     if omega == 1.0:
-        return jax.nn.softmax(tilt + log_reference, axis=-1)
-    right_side = tilt + (1.0 - omega) * reference + omega * log_reference
-    solve = _solve_from_softmax if omega >= 0.3 else _solve_for_multiplier
-    p = solve(right_side, omega)
+        p = jax.nn.softmax(tilt + log_reference, axis=-1)
+    else:
+        solve = _solve_from_softmax if omega >= 0.3 else _solve_for_multiplier
+        p = solve(tilt + (1.0 - omega) * reference + omega * log_reference, omega)
+    p = jnp.where(reference > 0, p, 0.0)
     return p / jnp.sum(p, axis=-1, keepdims=True)
 
 

@@ -1,0 +1,260 @@
+"""The command line. Every command calls a function that is open to Python users too."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
+
+from phyb.algorithms.phyb import PhyBConfig
+from phyb.dynamics.fit import PoolConfig
+from phyb.errors import PhybError
+from phyb.training.settings import Preset, Settings, TrainingConfig, preset
+
+DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
+
+Start with:  phyb train liquidation
+
+Exit codes: 0 done, 2 the request or the data cannot be used, 3 training diverged, 130 stopped on request."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train PhyB on a log and judge the policy.
+
+    DATA is a built-in task (liquidation) or a log file (.hdf5 in D4RL layout, or .npz). Stages: collect or load the
+    log, train the pool of models, optimise the policy, judge it, write the report. Everything lands in one run folder;
+    trained pools are also kept in a cache, so that the same log and settings never train them twice.
+
+    Try:  phyb train liquidation --seed 1
+    or:   phyb train hopper-medium.hdf5 --env Hopper-v5 --out runs/hopper
+    or:   phyb train mylog.npz --subset-size 3 --steps 50000
+    """
+
+    data: Annotated[Positional[str], arg(metavar="DATA")]
+    """Built-in task or path of a log file."""
+    env: str | None = None
+    """Gymnasium id of a simulator to judge the policy in (module:id imports the module first). Without it the policy
+    is trained all the same and judged under the belief only."""
+    algorithm: Literal["phyb"] = "phyb"
+    """What to train."""
+    preset: Preset = "cpu"
+    """Defaults of all settings below: cpu (two cores, minutes), paper (the paper's table and formulas), released (the
+    rules of the released research code). The defaults shown here are those of the preset on the command line."""
+    seed: int = 0
+    """Seeds the log of a built-in task, the pool, the policy and the evaluation."""
+    out: Path | None = None
+    """Run folder; by default runs/TASK-ALGORITHM-seedSEED."""
+    resume: bool = False
+    """Go on with the run in that folder, or start it if there is none."""
+    cache: Path | None = None
+    """Folder of trained pools; by default $PHYB_CACHE, else phyb in the user's cache folder."""
+    pool: PoolConfig = dataclasses.field(default_factory=PoolConfig)
+    agent: PhyBConfig = dataclasses.field(default_factory=PhyBConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+
+    def run(self, console: Console) -> None:
+        """Train, then show the result."""
+        from phyb.pipeline import train
+        from phyb.report.tables import result_table
+
+        settings = Settings(self.pool, self.agent, self.training)
+        run = train(
+            self.data,
+            env=self.env,
+            preset_name=self.preset,
+            settings=settings,
+            seed=self.seed,
+            out=self.out,
+            resume=self.resume,
+            cache=self.cache,
+            console=console,
+        )
+        console.print(result_table(run.result))
+        console.print(f"Report: {(run.folder / 'report.html').resolve()}", highlight=False, soft_wrap=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Run the policy of a finished run in its simulator and show what it earns.
+
+    Try:  phyb evaluate runs/liquidation-phyb-seed0 --episodes 100000
+    """
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run folder."""
+    episodes: int = 20_000
+    """Episodes to run. The standard error falls with the square root of their number."""
+    env: str | None = None
+    """Gymnasium id of another simulator than the run's own."""
+    seed: int = 12_345
+    """Seeds the simulator."""
+
+    def run(self, console: Console) -> None:
+        """Evaluate and print a table."""
+        from phyb.pipeline import evaluate_run
+        from phyb.report.tables import evaluation_table
+
+        console.print(evaluation_table(evaluate_run(self.run_folder, self.episodes, self.env, self.seed, console)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Write report.html of a run folder anew, also of one that is still running.
+
+    Try:  phyb report runs/liquidation-phyb-seed0
+    """
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run folder."""
+
+    def run(self, console: Console) -> None:
+        """Write the page and say where it is."""
+        from phyb.report.page import write_report
+        from phyb.training.folder import RunFolder
+
+        RunFolder(self.run_folder).read_config()
+        console.print(f"Report: {write_report(self.run_folder).resolve()}", highlight=False, soft_wrap=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Oracle:
+    """Show the exact optimum of a task: its value, the optimal thresholds, and what simple rules earn.
+
+    Try:  phyb oracle liquidation --discount 0.99
+    """
+
+    task: Positional[Literal["liquidation"]] = "liquidation"
+    """Task with a known optimum."""
+    discount: float = 1.0
+    """Discount the optimum is computed for; all returns shown are undiscounted."""
+
+    def run(self, console: Console) -> None:
+        """Solve and print."""
+        from phyb.report.tables import oracle_tables
+
+        for table in oracle_tables(self.discount):
+            console.print(table)
+
+
+@dataclasses.dataclass(frozen=True)
+class Describe:
+    """Show what is in a log: sizes, ranges, episodes, returns, terminals and timeouts, anything suspicious.
+
+    Try:  phyb data describe hopper-medium.hdf5
+    """
+
+    file: Positional[Path]
+    """Log file, .hdf5 in D4RL layout or .npz."""
+
+    def run(self, console: Console) -> None:
+        """Load, check and print."""
+        from phyb.data.describe import describe, render
+        from phyb.data.files import load_log
+
+        render(describe(load_log(self.file), str(self.file)), console)
+
+
+@dataclasses.dataclass(frozen=True)
+class Make:
+    """Collect a log of a built-in task with its behaviour policy and write it to a file.
+
+    Try:  phyb data make liquidation --transitions 100000 --seed 0 --out liquidation.hdf5
+    """
+
+    task: Positional[Literal["liquidation"]]
+    """Built-in task."""
+    out: Path
+    """File to write, .hdf5 or .npz; an existing file is never overwritten."""
+    transitions: int = 100_000
+    """Rows of the log."""
+    seed: int = 0
+    """Seeds behaviour and prices."""
+    hold_encoding: Literal["negative", "zero"] = "negative"
+    """How a hold is written as a number: drawn from (-1, 0), or exactly 0. It matters to methods that imitate."""
+
+    def run(self, console: Console) -> None:
+        """Collect and save."""
+        from phyb.data.collect import collect_liquidation
+        from phyb.data.files import save_log
+        from phyb.errors import UsageError
+
+        if self.out.exists():
+            raise UsageError(f"{self.out}: already exists. Choose another name with --out, or delete it first.")
+        log = collect_liquidation(self.transitions, self.seed, self.hold_encoding)
+        save_log(log, self.out)
+        console.print(f"{self.out}: {len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes", highlight=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Look at logs, or make one."""
+
+    action: Annotated[Describe, subcommand("describe")] | Annotated[Make, subcommand("make")]
+
+    def run(self, console: Console) -> None:
+        """Do what was asked."""
+        self.action.run(console)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the command `phyb`."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    console, errors = Console(), Console(stderr=True)
+    try:
+        command = parse(arguments)
+        command.run(console)
+    except PhybError as error:
+        errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        sys.stderr.close()
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        errors.print("Stopped. Unfinished stages start anew; go on with the same command and --resume.")
+        raise SystemExit(130) from None
+
+
+def parse(arguments: list[str]) -> Train | Evaluate | Report | Oracle | Data:
+    """The command in the arguments. Settings that are not given come from the preset that is."""
+    settings = preset(_preset_in(arguments))
+    train = Train(tyro.MISSING, pool=settings.pool, agent=settings.agent, training=settings.training)
+    commands = (
+        Annotated[OmitArgPrefixes[Train], subcommand("train", default=train)]
+        | Annotated[Evaluate, subcommand("evaluate")]
+        | Annotated[Report, subcommand("report")]
+        | Annotated[OmitArgPrefixes[Data], subcommand("data")]
+        | Annotated[Oracle, subcommand("oracle")]
+    )
+    try:
+        return tyro.cli(commands, prog="phyb", description=DESCRIPTION, args=arguments)  # pyright: ignore
+    except ValueError as error:
+        raise PhybUsage(str(error)) from error
+
+
+class PhybUsage(PhybError):
+    """Settings that contradict each other."""
+
+    exit_code = 2
+
+
+def _preset_in(arguments: list[str]) -> Preset:
+    """The preset named on the command line, read ahead because it decides the defaults of everything else."""
+    for position, word in enumerate(arguments):
+        name = word.partition("=")[2] or (arguments[position + 1] if position + 1 < len(arguments) else "")
+        if word.partition("=")[0] == "--preset" and name in ("cpu", "paper", "released"):
+            return name  # pyright: ignore[reportReturnType]
+    return "cpu"
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""One run from a log to a judged policy: collect or load, train the pool, optimise, evaluate, report.
+
+The command line and the Python function `phyb.train` are two doors to the same `train` below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from phyb.algorithms.phyb import PhyB, PhyBState
+from phyb.algorithms.problem import Problem, make_problem
+from phyb.data.collect import collect_liquidation
+from phyb.data.files import load_log
+from phyb.data.log import Log
+from phyb.data.validate import validate
+from phyb.dynamics.cache import cache_folder, cached_pool
+from phyb.dynamics.fit import split_rows
+from phyb.dynamics.pool import Pool
+from phyb.envs.liquidation import ENV_ID
+from phyb.envs.oracle import rule_return
+from phyb.envs.rules import RULES
+from phyb.envs.tasks import Task, find_task, normalized_score
+from phyb.errors import UsageError
+from phyb.evaluation.belief_return import belief_returns
+from phyb.evaluation.returns import ReturnSummary, episode_returns, runs_fast, start_observations, summarize
+from phyb.policy.policy import Policy, load_policy
+from phyb.storage import read_json, write_json
+from phyb.training.folder import MetricsWriter, RunFolder, versions
+from phyb.training.loop import optimize
+from phyb.training.progress import Stages
+from phyb.training.settings import Preset, Settings, difference, preset
+
+FORMAT_VERSION = 1
+_BELIEF_EPISODES = 1000
+_FINAL_BELIEF_EPISODES = 5000
+_SLOW_EPISODES, _FINAL_SLOW_EPISODES = 20, 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, its policy and what the policy is worth."""
+
+    folder: Path
+    policy: Policy
+    result: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What `train` was asked for, resolved."""
+
+    name: str
+    log: Log
+    task: Task | None
+    env_id: str | None
+    settings: Settings
+    seed: int
+    folder: RunFolder
+    stages: Stages
+
+    @property
+    def discount(self) -> float:
+        chosen = self.settings.training.discount
+        return chosen if chosen is not None else self.task.discount if self.task is not None else 0.99
+
+    @property
+    def horizon(self) -> int:
+        return self.task.horizon if self.task is not None else int(self.log.episode_lengths().max())
+
+    @property
+    def termination(self) -> Any:
+        chosen = self.settings.training.termination
+        if chosen != "auto":
+            return chosen
+        return self.task.termination if self.task is not None and self.task.termination is not None else "learned"
+
+    def episodes(self, final: bool) -> int:
+        """Episodes of an evaluation: as set, but few where the simulator is slow."""
+        training = self.settings.training
+        asked = training.final_episodes if final else training.evaluation_episodes
+        if self.env_id is None or runs_fast(self.env_id):
+            return asked
+        return min(asked, _FINAL_SLOW_EPISODES if final else _SLOW_EPISODES)
+
+
+def train(
+    data: str | os.PathLike[str] | Log,
+    *,
+    env: str | None = None,
+    preset_name: Preset = "cpu",
+    settings: Settings | None = None,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    console: Console | None = None,
+) -> Run:
+    """Train PhyB on a log and judge the policy.
+
+    Args:
+        data: the name of a built-in task ("liquidation"), the path of a log file, or a `Log`.
+        env: Gymnasium id of a simulator to judge the policy in; without it the policy is judged under the belief only.
+        preset_name: which defaults to take: "cpu", "paper" or "released".
+        settings: every setting; None takes the preset's.
+        seed: seeds the log of a built-in task, the pool, the policy and the evaluation.
+        out: run folder; None names it `runs/TASK-phyb-seedS`.
+        resume: go on with the run in that folder, or start it if there is none; a finished run is shown again.
+        cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
+        console: where progress is shown; None shows it on the terminal.
+
+    Raises:
+        UsageError: the folder exists and `resume` is off, or it holds a run with other settings.
+        DataError: the log cannot be used.
+        DivergenceError: training produced numbers that are not finite.
+    """
+    settings = settings or preset(preset_name)
+    stages = Stages(console)
+    name = _name_of(data)
+    folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{PhyB.name}-seed{seed}")
+    if folder.path.exists() and any(folder.path.iterdir()) and not resume:
+        raise UsageError(
+            f"{folder.path}: already exists. Add --resume to go on with it or to see its result, "
+            "or choose another folder with --out."
+        )
+    with stages.stage("collect", "log   ", 1) as advance:
+        log, env_id = _open(data, env, settings, seed)
+        advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
+    for finding in validate(log, name):
+        if finding.severity == "warning":
+            stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
+    task = find_task(env_id or log.env_id or "")
+    job = _Job(name, log, task, env_id, settings, seed, folder, stages)
+    _write_or_compare_config(job, preset_name)
+    if folder.result.is_file():
+        stages.console.print(f"{folder.path}: this run is finished; here is its result.", highlight=False)
+        return Run(folder.path, load_policy(folder.path), read_json(folder.result))
+
+    pool = _train_pool(job, cache_folder(cache))
+    problem = make_problem(
+        log, pool, discount=job.discount, horizon=job.horizon, termination=job.termination
+    )
+    algorithm = PhyB(settings.agent, settings.training.steps)
+    state = _optimize(job, algorithm, problem)
+    policy = algorithm.policy(state, problem)
+    policy.save(folder.policy)
+    result = _judge(job, policy, state, problem)
+    write_json(folder.result, result)
+    with stages.stage("report", "report", 1):
+        from phyb.report.page import write_report
+
+        write_report(folder.path)
+    return Run(folder.path, policy, result)
+
+
+def _name_of(data: str | os.PathLike[str] | Log) -> str:
+    if isinstance(data, Log):
+        return (data.env_id or "log").replace("/", "-").lower()
+    return Path(data).stem if Path(data).suffix else str(data)
+
+
+def _open(
+    data: str | os.PathLike[str] | Log, env: str | None, settings: Settings, seed: int
+) -> tuple[Log, str | None]:
+    """The log, and the id of the simulator to judge in."""
+    if isinstance(data, Log):
+        return data, env
+    if str(data) == "liquidation":
+        return collect_liquidation(settings.training.transitions, seed), env or ENV_ID
+    if not Path(data).suffix and not Path(data).exists():
+        raise UsageError(
+            f"{data}: there is no such task or file. Built-in tasks: liquidation. "
+            "Or give a log file: .hdf5 in D4RL layout, or .npz."
+        )
+    return load_log(data), env
+
+
+def _write_or_compare_config(job: _Job, preset_name: str) -> None:
+    content = {
+        "format": FORMAT_VERSION,
+        "task": job.name,
+        "algorithm": PhyB.name,
+        "preset": preset_name,
+        "seed": job.seed,
+        "env_id": job.env_id,
+        "data": {
+            "fingerprint": job.log.fingerprint(),
+            "rows": len(job.log),
+            "episodes": int(job.log.episode_ends.sum()),
+            "provenance": dict(job.log.provenance),
+        },
+        "resolved": {
+            "discount": job.discount,
+            "horizon": job.horizon,
+            "termination": job.termination if isinstance(job.termination, str) else "rule",
+        },
+        "settings": job.settings.to_json(),
+        "versions": versions(),
+    }
+    if not job.folder.config.is_file():
+        write_json(job.folder.config, content)
+        return
+    found = job.folder.read_config()
+    same = ("task", "algorithm", "seed", "env_id", "settings")
+    lines = difference({key: content[key] for key in same}, {key: found.get(key) for key in same})
+    if found.get("data", {}).get("fingerprint") != content["data"]["fingerprint"]:
+        lines.append("data: the log differs from the one the run was started with")
+    if lines:
+        raise UsageError(
+            f"{job.folder.path}: holds a run with other settings:\n  " + "\n  ".join(lines) +
+            "\nChoose another folder with --out, or give the run's own settings."
+        )
+
+
+def _train_pool(job: _Job, cache: Path) -> Pool:
+    config, learn = job.settings.pool, job.termination == "learned"
+    lines: list[tuple[int, float]] = []
+    with job.stages.stage("pool", "pool  ", config.pool_size * config.model_steps) as advance:
+
+        def progress(done: int, total: int, loss: float) -> None:
+            lines.append((done // config.pool_size, loss))
+            advance(done * config.pool_size * config.model_steps / total, f"hold-out loss {loss:.3f}")
+
+        pool, found = cached_pool(
+            job.log, config, job.seed, learn_termination=learn, folder=cache, progress=progress
+        )
+        advance(config.pool_size * config.model_steps, f"hold-out loss {float(pool.holdout_nll.mean()):.3f}")
+    where = "found in" if found else "kept in"
+    job.stages.console.print(f"  {pool.size} models, {where} the pool cache {cache}", style="dim", highlight=False)
+    if not job.folder.diagnostics.is_file():
+        from phyb.dynamics.diagnose import diagnose
+
+        _, holdout = split_rows(job.log, config.holdout_fraction, job.seed)
+        write_json(job.folder.diagnostics, diagnose(pool, job.log, holdout, termination=job.termination))
+        with MetricsWriter(job.folder) as metrics:
+            for step, loss in lines:
+                metrics.write("pool", step, {"holdout_nll": loss})
+    return pool
+
+
+def _optimize(job: _Job, algorithm: PhyB, problem: Problem) -> PhyBState:
+    training = job.settings.training
+
+    def evaluate(state: PhyBState, step: int) -> dict[str, Any]:
+        policy = algorithm.policy(state, problem)
+        found: dict[str, Any] = {}
+        starts = np.asarray(problem.starts[:_BELIEF_EPISODES])
+        if job.env_id is not None:
+            real = summarize(episode_returns(policy.act, job.env_id, job.episodes(False), job.seed + 1))
+            found |= {"true_return": real.mean, "true_std_error": real.std_error}
+            if job.task is not None:
+                found["normalized_score"] = normalized_score(job.task, real.mean)
+        imagined = _belief_summary(job, policy, state, problem, starts, step)
+        value = state.slow_value(problem.standardizer(problem.starts[:_BELIEF_EPISODES])).mean() * problem.reward_scale
+        return found | {
+            "belief_return": imagined.mean,
+            "belief_std_error": imagined.std_error,
+            "start_value": float(value),
+        }
+
+    with job.stages.stage("policy", "policy", training.steps) as advance:
+
+        def progress(step: int, known: dict[str, Any]) -> None:
+            score = known.get("normalized_score")
+            real = f" · score {score:.1f}" if score is not None else ""
+            advance(step, f"return under the belief {known['belief_return']:.1f}{real}")
+
+        return optimize(
+            algorithm, problem, training, job.seed, folder=job.folder, evaluate=evaluate, progress=progress
+        )
+
+
+def _belief_summary(
+    job: _Job, policy: Policy, state: PhyBState, problem: Problem, starts: np.ndarray, step: int
+) -> ReturnSummary:
+    key = jax.random.fold_in(jax.random.key(job.seed), 1_000_000_007 + step)
+    belief = job.settings.agent.belief
+    return summarize(belief_returns(key, policy, state.slow_value, problem, belief, starts))
+
+
+def _judge(job: _Job, policy: Policy, state: PhyBState, problem: Problem) -> dict[str, Any]:
+    """Everything result.json says; null where there is no simulator or no reference."""
+    seed = job.seed + 10_007
+    finished = job.log.episode_returns()[: int((job.log.terminated | job.log.truncated).sum())]
+    result: dict[str, Any] = {
+        "task": job.name,
+        "algorithm": PhyB.name,
+        "preset": job.folder.read_config()["preset"],
+        "seed": job.seed,
+        "steps": job.settings.training.steps,
+        "normalized_score": None,
+        "mean_return": None,
+        "std_error": None,
+        "cvar_10": None,
+        "optimal_return": job.task.optimal_return if job.task is not None else None,
+        "regret": None,
+        "behaviour_return": float(finished.mean()),
+        "episodes": None,
+        "rules": {},
+    }
+    starts = np.asarray(problem.starts[:_FINAL_BELIEF_EPISODES])
+    with job.stages.stage("evaluate", "judge ", job.episodes(True)) as advance:
+        if job.env_id is not None:
+            count = job.episodes(True)
+            returns = episode_returns(policy.act, job.env_id, count, seed, lambda done: advance(done, ""))
+            real = summarize(returns)
+            starts = start_observations(job.env_id, count, seed)[:_FINAL_BELIEF_EPISODES]
+            result |= {
+                "mean_return": real.mean,
+                "std_error": _finite_or_none(real.std_error),
+                "cvar_10": real.cvar_10,
+                "episodes": real.episodes,
+            }
+            if job.task is not None:
+                result["normalized_score"] = normalized_score(job.task, real.mean)
+            if result["optimal_return"] is not None:
+                result["regret"] = result["optimal_return"] - real.mean
+        imagined = _belief_summary(job, policy, state, problem, starts, job.settings.training.steps + 1)
+    result |= {"belief_return": imagined.mean, "belief_std_error": _finite_or_none(imagined.std_error)}
+    result["belief_is_lower_bound"] = _is_lower_bound(result)
+    if job.task is not None and job.task.name == "liquidation":
+        for name, rule in RULES.items():
+            value = rule_return(rule)
+            result["rules"][name] = {"mean_return": value, "normalized_score": normalized_score(job.task, value)}
+    result["wall_seconds"] = {name: round(seconds, 2) for name, seconds in job.stages.seconds.items()}
+    result["versions"] = versions()
+    return result
+
+
+def _is_lower_bound(result: dict[str, Any]) -> bool | None:
+    """Whether the return under the belief is at or below the true one within two standard errors of their gap."""
+    if result["mean_return"] is None or result["std_error"] is None or result["belief_std_error"] is None:
+        return None
+    error = float(np.hypot(result["std_error"], result["belief_std_error"]))
+    return bool(result["belief_return"] <= result["mean_return"] + 2.0 * error)
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def evaluate_run(
+    run_folder: str | os.PathLike[str],
+    episodes: int,
+    env: str | None = None,
+    seed: int = 12_345,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Run the policy of a run folder in a simulator and summarise what it earns.
+
+    Args:
+        run_folder: a finished run.
+        episodes: how many episodes to run.
+        env: another simulator than the run's own.
+        seed: seeds the simulator.
+        console: where progress is shown.
+    """
+    config = RunFolder(run_folder).read_config()
+    env_id = env or config.get("env_id")
+    if env_id is None:
+        raise UsageError(f"{run_folder}: this run has no simulator. Name one with --env, such as --env Hopper-v5.")
+    policy, task = load_policy(run_folder), find_task(env_id)
+    with Stages(console).stage("evaluate", "episodes", episodes) as advance:
+        found = summarize(episode_returns(policy.act, env_id, episodes, seed, lambda done: advance(done, "")))
+    optimum = task.optimal_return if task is not None else None
+    return dataclasses.asdict(found) | {
+        "env_id": env_id,
+        "normalized_score": normalized_score(task, found.mean) if task is not None else None,
+        "regret": optimum - found.mean if optimum is not None else None,
+    }

@@ -1,0 +1,80 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from phyb.envs.oracle import rule_return, solve, stopping_return
+from phyb.envs.rules import RULES
+from phyb.envs.tasks import find_task, normalized_score
+
+
+def result_table(result: dict[str, Any]) -> Table:
+    """The closing table of a run, from the content of result.json."""
+    table = Table(title=f"{result['task']}: {result['algorithm']}, seed {result['seed']}", title_justify="left")
+    table.add_column("")
+    table.add_column("return", justify="right")
+    table.add_column("score", justify="right")
+    rules = sorted(result["rules"].items(), key=lambda item: -item[1]["mean_return"])
+    if result["optimal_return"] is not None:
+        task = find_task(result["task"])
+        score = normalized_score(task, result["optimal_return"]) if task else None
+        table.add_row("exact optimum", _number(result["optimal_return"]), _number(score))
+    if result["mean_return"] is not None:
+        error = f" ± {result['std_error']:.2f}" if result["std_error"] is not None else ""
+        label = f"this policy ({result['episodes']:,} episodes, ± standard error)"
+        mean = f"[bold]{_number(result['mean_return'])}[/]{error}"
+        table.add_row(label, mean, f"[bold]{_number(result['normalized_score'])}[/]")
+        table.add_row("  regret against the optimum", _number(result["regret"]), "")
+        table.add_row("  mean of its worst 10 % (CVaR)", _number(result["cvar_10"]), "")
+    verdict = {True: "a lower bound: yes", False: "a lower bound: NO", None: "no simulator to compare with"}
+    table.add_row("  return under the belief", _number(result["belief_return"]), verdict[result["belief_is_lower_bound"]])
+    table.add_row("behaviour in the log", _number(result["behaviour_return"]), "", end_section=not rules)
+    for name, rule in rules:
+        if name != "behaviour":
+            table.add_row(f"rule: {name}", _number(rule["mean_return"]), _number(rule["normalized_score"]))
+    seconds = result["wall_seconds"]
+    table.caption = f"{sum(seconds.values()):.0f} s: " + ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
+    table.caption_justify = "left"
+    return table
+
+
+def evaluation_table(found: dict[str, Any]) -> Table:
+    """What `phyb evaluate` shows."""
+    table = Table("", title=f"{found['env_id']}, {found['episodes']:,} episodes", title_justify="left")
+    table.add_column("", justify="right")
+    for label, key in (
+        ("normalised score", "normalized_score"),
+        ("mean return", "mean_return"),
+        ("standard error", "std_error"),
+        ("CVaR at 10 %", "cvar_10"),
+        ("regret against the optimum", "regret"),
+        ("lowest", "min"),
+        ("highest", "max"),
+    ):
+        table.add_row(label, _number(found[key]))
+    return table
+
+
+def oracle_tables(discount: float) -> list[Table]:
+    """The exact optimum of liquidation: thresholds by time, and the value of simple rules."""
+    oracle, task = solve(discount), find_task("liquidation")
+    assert task is not None
+    boundary = Table("time", title="sell everything once the price reaches", title_justify="left")
+    boundary.add_column("price", justify="right")
+    for time, threshold in enumerate(oracle.thresholds):
+        boundary.add_row(str(time), f"{threshold:.3f}")
+    values = Table("policy", title=f"liquidation, optimum for discount {discount:g}", title_justify="left")
+    values.add_column("return", justify="right")
+    values.add_column("score", justify="right")
+    returns = {"optimal stopping": stopping_return(oracle.thresholds)}
+    returns |= {name: rule_return(rule) for name, rule in RULES.items()}
+    for name, value in sorted(returns.items(), key=lambda item: -item[1]):
+        values.add_row(name, f"{value:.2f}", _number(normalized_score(task, value)))
+    return [boundary, values]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"

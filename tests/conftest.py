@@ -1,0 +1,15 @@
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_pool_cache(tmp_path_factory, monkeypatch):
+    """Tests share one cache of pools for the session and never touch the user's."""
+    monkeypatch.setenv("PHYB_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def pytest_configure(config):
+    # Two workers with two compute threads each would fight for the cores of a small machine.
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")

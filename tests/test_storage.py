@@ -1,0 +1,178 @@
+"""Files of arrays and JSON: they come back as they went, and a bad file is named, never half believed."""
+
+import json
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phyb.errors import DataError
+from phyb.networks import MLP
+from phyb.storage import atomic_path, load_arrays, load_tree, read_json, save_tree, write_json
+
+
+class Inner(NamedTuple):
+    network: MLP
+    count: jax.Array
+
+
+class Outer(NamedTuple):
+    inner: Inner
+    key: jax.Array
+    extras: dict[str, Any]
+
+
+@pytest.fixture
+def tree():
+    return Outer(
+        Inner(MLP(jax.random.key(3), (2, 4, 1)), jnp.asarray(7, jnp.int32)),
+        jax.random.key(42),
+        {
+            "flags": jnp.array([True, False]),
+            "keys": jax.random.split(jax.random.key(1), 3),
+            "empty": jnp.zeros((0, 2)),
+        },
+    )
+
+
+def numbers(tree):
+    def plain(leaf):
+        return np.asarray(
+            jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        )
+
+    return [plain(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("by_shape", [False, True])
+def test_a_nested_tree_with_keys_and_single_numbers_comes_back_bit_for_bit(tree, tmp_path, by_shape):
+    save_tree(tmp_path / "tree.safetensors", tree)
+    like = (
+        jax.eval_shape(lambda: tree)
+        if by_shape
+        else jax.tree.map(jnp.zeros_like, tree._replace(key=jnp.zeros(())))
+    )
+    like = like if by_shape else like._replace(key=jax.random.key(0), extras=tree.extras)
+    back = load_tree(tmp_path / "tree.safetensors", like)
+    assert jax.tree.structure(back) == jax.tree.structure(tree)
+    for was, now in zip(numbers(tree), numbers(back), strict=True):
+        assert was.dtype == now.dtype
+        np.testing.assert_array_equal(was, now)
+    assert jax.random.normal(back.key) == jax.random.normal(tree.key)
+    assert back.inner.count.shape == ()
+
+
+def test_arrays_in_any_memory_order_come_back(tmp_path):
+    array = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    save_tree(tmp_path / "t.safetensors", {"turned": array.T, "strided": array[:, ::2]})
+    back = load_arrays(tmp_path / "t.safetensors")
+    np.testing.assert_array_equal(back["['turned']"], array.T)
+    np.testing.assert_array_equal(back["['strided']"], array[:, ::2])
+
+
+@pytest.mark.parametrize(
+    ("like", "found"),
+    [
+        ({"a": jnp.zeros(4), "b": jnp.zeros(2)}, r"\['a'\] is float32\(3,\), expected float32\(4,\)"),
+        ({"a": jnp.zeros(3, jnp.int32), "b": jnp.zeros(2)}, r"\['a'\] is float32\(3,\), expected int32"),
+        ({"a": jnp.zeros(3)}, r"unexpected .*\['b'\]"),
+        ({"a": jnp.zeros(3), "b": jnp.zeros(2), "c": jnp.zeros(1)}, r"missing .*\['c'\]"),
+        ({"a": jax.random.key(0), "b": jnp.zeros(2)}, r"\['a'\] is float32\(3,\), expected uint32"),
+    ],
+)
+def test_other_arrays_than_asked_for_are_refused_by_name(tmp_path, like, found):
+    path = tmp_path / "tree.safetensors"
+    save_tree(path, {"a": jnp.ones(3), "b": jnp.ones(2)})
+    with pytest.raises(DataError, match=found) as error:
+        load_tree(path, like)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "empty", "text", "missing", "folder"])
+def test_damaged_and_missing_files_are_named(tree, tmp_path, damage):
+    path = tmp_path / "tree.safetensors"
+    save_tree(path, tree)
+    content = path.read_bytes()
+    path.unlink()
+    bad = {
+        "cut": content[:-5],
+        "header": b"\xff" * 8 + content[8:],
+        "empty": b"",
+        "text": b"not arrays at all",
+    }
+    if damage in bad:
+        path.write_bytes(bad[damage])
+    elif damage == "folder":
+        path.mkdir()
+    for load in (lambda: load_tree(path, tree), lambda: load_arrays(path)):
+        with pytest.raises(DataError) as error:
+            load()
+        assert str(path) in str(error.value)
+
+
+def test_an_interrupted_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "deep" / "file.txt"
+    with atomic_path(path) as temporary:
+        temporary.write_text("old")
+        assert not path.exists(), "the name is taken only at the end"
+    with pytest.raises(KeyboardInterrupt), atomic_path(path) as temporary:
+        temporary.write_text("half of the ne")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
+
+
+@pytest.mark.parametrize("below", ["file.json", "more/file.json"])
+def test_a_folder_that_is_a_file_is_reported_cleanly(tmp_path, below):
+    (tmp_path / "taken").write_text("a file")
+    path = tmp_path / "taken" / below
+    with pytest.raises(DataError, match="cannot be written") as error:
+        write_json(path, {})
+    assert str(path) in str(error.value)
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_json_holds_plain_values_of_arrays_and_paths(tmp_path):
+    content = {
+        "array": np.arange(3),
+        "jax": jnp.float32(0.5),
+        "number": np.int64(4),
+        "path": tmp_path,
+        "none": None,
+    }
+    write_json(tmp_path / "a.json", content)
+    expected = {"array": [0, 1, 2], "jax": 0.5, "number": 4, "path": str(tmp_path), "none": None}
+    assert read_json(tmp_path / "a.json") == expected
+    assert json.loads((tmp_path / "a.json").read_text()) == expected
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), object()])
+def test_json_refuses_what_is_not_json_and_keeps_the_old_file(tmp_path, value):
+    write_json(tmp_path / "a.json", 1)
+    with pytest.raises((ValueError, TypeError)):
+        write_json(tmp_path / "a.json", {"value": value})
+    assert read_json(tmp_path / "a.json") == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[" * 100_000, None])
+def test_damaged_and_missing_json_is_named(tmp_path, content):
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read_json(path)
+    assert str(path) in str(error.value)
+
+
+def test_modules_with_static_parts_come_back_working(tmp_path):
+    network = MLP(jax.random.key(0), (2, 8, 1), jnp.tanh)
+    save_tree(tmp_path / "net.safetensors", network)
+    back = load_tree(
+        tmp_path / "net.safetensors", eqx.filter_eval_shape(MLP, jax.random.key(9), (2, 8, 1), jnp.tanh)
+    )
+    rows = jnp.ones((3, 2))
+    np.testing.assert_array_equal(back(rows), network(rows))

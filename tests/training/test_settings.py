@@ -1,0 +1,50 @@
+import dataclasses
+import json
+
+import pytest
+
+from phyb.belief.backup import BeliefConfig
+from phyb.training.settings import Settings, difference, preset
+
+
+@pytest.mark.parametrize("name", ["cpu", "paper", "released"])
+def test_settings_survive_json(name):
+    settings = preset(name)
+    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+
+
+def test_paper_preset_holds_the_papers_table_of_hyper_parameters():
+    paper = preset("paper")
+    assert paper.pool.pool_size == 100
+    assert paper.pool.model_learning_rate == 1e-4
+    assert set(paper.pool.model_hidden) == {512}
+    assert paper.pool.model_batch_size == 512
+    assert paper.agent.actor_learning_rate == 3e-5
+    assert paper.agent.critic_learning_rate == 3e-4
+    assert set(paper.agent.policy_hidden) == {256}
+    assert (paper.agent.belief.ensemble_size, paper.agent.belief.subset_size) == (10, 5)
+    assert paper.agent.belief.belief_temperature == 0.33
+    assert paper.agent.belief.weight_rule == "softmax"
+    assert (paper.agent.potential_mix, paper.agent.step_size, paper.agent.step_size_rule) == (0.9, 0.1, "fixed")
+    assert (paper.agent.real_batch_size, paper.agent.rollout_length) == (256, 1000)
+    assert (paper.training.steps, paper.training.discount) == (2_000_000, 0.99)
+
+
+def test_released_preset_averages_states_and_mixes_in_the_kth_minimum():
+    belief = preset("released").agent.belief
+    assert (belief.successor, belief.kth_min_probability, belief.uniform_mix) == ("average", 0.1, 0.01)
+
+
+def test_difference_names_each_setting_that_differs_and_nothing_else():
+    ours = preset("cpu")
+    theirs = dataclasses.replace(ours, agent=dataclasses.replace(ours.agent, potential_mix=0.5))
+    assert difference(ours.to_json(), json.loads(json.dumps(ours.to_json()))) == []
+    (line,) = difference(ours.to_json(), theirs.to_json())
+    assert "agent.potential_mix" in line
+    assert "0.5" in line
+
+
+@pytest.mark.parametrize(("name", "value"), [("subset_size", 11), ("subset_size", 0), ("belief_temperature", 0.0)])
+def test_settings_that_make_no_sense_are_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        BeliefConfig(**{name: value})
