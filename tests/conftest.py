@@ -1,6 +1,7 @@
 import os
 
 import pytest
+from small_worlds import linear_log, linear_pool, linear_system  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -119,9 +119,7 @@ def test_slow_average_follows_the_closed_form_where_a_plain_float32_average_stal
     gap = goal.astype(np.float64) - start
     expected = gap * -np.expm1(steps * np.log1p(-rate))
     rounding = 2.0 * np.spacing(np.abs(start))
-    assert np.all(
-        np.abs(slow.average.numbers - start.astype(np.float64) - expected) < 1e-3 * np.abs(gap) + rounding
-    )
+    assert np.all(np.abs(slow.average.numbers - start.astype(np.float64) - expected) < 1e-3 * np.abs(gap) + rounding)
     assert np.all(np.abs(plain.numbers - start) < 0.7 * np.abs(expected)), "so the compensation is needed"
 
 

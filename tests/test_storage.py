@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from phyb.errors import DataError
 from phyb.networks import MLP
-from phyb.storage import atomic_path, load_arrays, load_tree, read_json, save_tree, write_json
+from phyb.storage import atomic_path, load_arrays, load_tree, read_about, read_json, save_tree, write_json
 
 
 class Inner(NamedTuple):
@@ -40,9 +41,7 @@ def tree():
 
 def numbers(tree):
     def plain(leaf):
-        return np.asarray(
-            jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-        )
+        return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
 
     return [plain(leaf) for leaf in jax.tree.leaves(tree)]
 
@@ -50,11 +49,7 @@ def numbers(tree):
 @pytest.mark.parametrize("by_shape", [False, True])
 def test_a_nested_tree_with_keys_and_single_numbers_comes_back_bit_for_bit(tree, tmp_path, by_shape):
     save_tree(tmp_path / "tree.safetensors", tree)
-    like = (
-        jax.eval_shape(lambda: tree)
-        if by_shape
-        else jax.tree.map(jnp.zeros_like, tree._replace(key=jnp.zeros(())))
-    )
+    like = jax.eval_shape(lambda: tree) if by_shape else jax.tree.map(jnp.zeros_like, tree._replace(key=jnp.zeros(())))
     like = like if by_shape else like._replace(key=jax.random.key(0), extras=tree.extras)
     back = load_tree(tmp_path / "tree.safetensors", like)
     assert jax.tree.structure(back) == jax.tree.structure(tree)
@@ -91,6 +86,26 @@ def test_other_arrays_than_asked_for_are_refused_by_name(tmp_path, like, found):
     assert str(path) in str(error.value)
 
 
+def test_the_same_content_gives_the_same_bytes_with_its_note(tmp_path):
+    about = {"step": 3, "seed": 0, "name": "phyb"}
+    for name in ("a", "b"):
+        save_tree(
+            tmp_path / name,
+            {"x": jnp.ones(3), "y": jnp.zeros(2)},
+            dict(sorted(about.items(), reverse=name == "b")),
+        )
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert read_about(tmp_path / "a") == about
+
+
+def test_a_note_that_is_not_there_is_refused_by_name(tmp_path):
+    safetensors.numpy.save_file({"x": np.zeros(2)}, tmp_path / "foreign")
+    (tmp_path / "damaged").write_bytes(b"nothing of the kind")
+    for name in ("foreign", "damaged", "missing"):
+        with pytest.raises(DataError, match=name):
+            read_about(tmp_path / name)
+
+
 @pytest.mark.parametrize("damage", ["cut", "header", "empty", "text", "missing", "folder"])
 def test_damaged_and_missing_files_are_named(tree, tmp_path, damage):
     path = tmp_path / "tree.safetensors"
@@ -118,9 +133,14 @@ def test_an_interrupted_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_p
     with atomic_path(path) as temporary:
         temporary.write_text("old")
         assert not path.exists(), "the name is taken only at the end"
-    with pytest.raises(KeyboardInterrupt), atomic_path(path) as temporary:
-        temporary.write_text("half of the ne")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with atomic_path(path) as temporary:
+            temporary.write_text("half of the ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
 
@@ -171,8 +191,6 @@ def test_damaged_and_missing_json_is_named(tmp_path, content):
 def test_modules_with_static_parts_come_back_working(tmp_path):
     network = MLP(jax.random.key(0), (2, 8, 1), jnp.tanh)
     save_tree(tmp_path / "net.safetensors", network)
-    back = load_tree(
-        tmp_path / "net.safetensors", eqx.filter_eval_shape(MLP, jax.random.key(9), (2, 8, 1), jnp.tanh)
-    )
+    back = load_tree(tmp_path / "net.safetensors", eqx.filter_eval_shape(MLP, jax.random.key(9), (2, 8, 1), jnp.tanh))
     rows = jnp.ones((3, 2))
     np.testing.assert_array_equal(back(rows), network(rows))

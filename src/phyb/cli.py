@@ -188,7 +188,9 @@ class Make:
             raise UsageError(f"{self.out}: already exists. Choose another name with --out, or delete it first.")
         log = collect_liquidation(self.transitions, self.seed, self.hold_encoding)
         save_log(log, self.out)
-        console.print(f"{self.out}: {len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes", highlight=False)
+        console.print(
+            f"{self.out}: {len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes", highlight=False
+        )
 
 
 @dataclasses.dataclass(frozen=True)

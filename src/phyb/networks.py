@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Tree = TypeVar("Tree")
@@ -31,7 +33,7 @@ class MLP(eqx.Module):
         Weights are truncated normals of variance 2 / fan in (1 / fan in in the last layer). Biases are not zero but
         uniform within 1 / sqrt(fan in): with few inputs, hidden units that all bend at the origin resolve little.
         """
-        layers = list(zip(sizes[:-1], sizes[1:], strict=True))
+        layers = list(itertools.pairwise(sizes))
         self.weights, self.biases = [], []
         for depth, (inp, out) in enumerate(layers):
             weight_key, bias_key = jax.random.split(jax.random.fold_in(key, depth))
@@ -97,22 +99,35 @@ def move_towards(old: Tree, new: Tree, rate: float) -> Tree:
     return jax.tree.map(lambda a, b: a + rate * (b - a), old, new)
 
 
-class SlowAverage(eqx.Module):
+def start_optimizer(optimizer: optax.GradientTransformation, model: Any) -> optax.OptState:
+    """The optimiser's state before its first step on this model."""
+    return optimizer.init(model)
+
+
+def gradient_step(
+    optimizer: optax.GradientTransformation, gradient: Any, state: optax.OptState, model: Tree
+) -> tuple[Tree, optax.OptState]:
+    """One step of the optimiser: the new model and the new state."""
+    change, state = optimizer.update(gradient, state, cast(Any, model))
+    return cast(Tree, optax.apply_updates(cast(Any, model), change)), state
+
+
+class SlowAverage(eqx.Module, Generic[Tree]):
     """A moving average that does not stall in float32.
 
     With a rate of 1e-5, `average + rate * (new - average)` rounds to `average` as soon as the gap is below about
     half a per cent of the weight. The rounding error of every step is kept and paid into the next one (Kahan).
     """
 
-    average: eqx.Module
-    owed: eqx.Module
+    average: Tree
+    owed: Tree
 
     @classmethod
-    def start(cls, model: eqx.Module) -> SlowAverage:
+    def start(cls, model: Tree) -> SlowAverage[Tree]:
         """An average that begins at the model itself."""
         return cls(model, jax.tree.map(jnp.zeros_like, model))
 
-    def towards(self, model: eqx.Module, rate: float | Array) -> SlowAverage:
+    def towards(self, model: Tree, rate: float | Array) -> SlowAverage[Tree]:
         """One step of the average towards the model."""
 
         def step(average: Array, owed: Array, new: Array) -> tuple[Array, Array]:

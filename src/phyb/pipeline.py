@@ -143,9 +143,7 @@ def train(
         return Run(folder.path, load_policy(folder.path), read_json(folder.result))
 
     pool = _train_pool(job, cache_folder(cache))
-    problem = make_problem(
-        log, pool, discount=job.discount, horizon=job.horizon, termination=job.termination
-    )
+    problem = make_problem(log, pool, discount=job.discount, horizon=job.horizon, termination=job.termination)
     algorithm = PhyB(settings.agent, settings.training.steps)
     state = _optimize(job, algorithm, problem)
     policy = algorithm.policy(state, problem)
@@ -165,9 +163,7 @@ def _name_of(data: str | os.PathLike[str] | Log) -> str:
     return Path(data).stem if Path(data).suffix else str(data)
 
 
-def _open(
-    data: str | os.PathLike[str] | Log, env: str | None, settings: Settings, seed: int
-) -> tuple[Log, str | None]:
+def _open(data: str | os.PathLike[str] | Log, env: str | None, settings: Settings, seed: int) -> tuple[Log, str | None]:
     """The log, and the id of the simulator to judge in."""
     if isinstance(data, Log):
         return data, env
@@ -213,8 +209,9 @@ def _write_or_compare_config(job: _Job, preset_name: str) -> None:
         lines.append("data: the log differs from the one the run was started with")
     if lines:
         raise UsageError(
-            f"{job.folder.path}: holds a run with other settings:\n  " + "\n  ".join(lines) +
-            "\nChoose another folder with --out, or give the run's own settings."
+            f"{job.folder.path}: holds a run with other settings:\n  "
+            + "\n  ".join(lines)
+            + "\nChoose another folder with --out, or give the run's own settings."
         )
 
 
@@ -227,9 +224,7 @@ def _train_pool(job: _Job, cache: Path) -> Pool:
             lines.append((done // config.pool_size, loss))
             advance(done * config.pool_size * config.model_steps / total, f"hold-out loss {loss:.3f}")
 
-        pool, found = cached_pool(
-            job.log, config, job.seed, learn_termination=learn, folder=cache, progress=progress
-        )
+        pool, found = cached_pool(job.log, config, job.seed, learn_termination=learn, folder=cache, progress=progress)
         advance(config.pool_size * config.model_steps, f"hold-out loss {float(pool.holdout_nll.mean()):.3f}")
     where = "found in" if found else "kept in"
     job.stages.console.print(f"  {pool.size} models, {where} the pool cache {cache}", style="dim", highlight=False)
@@ -271,9 +266,7 @@ def _optimize(job: _Job, algorithm: PhyB, problem: Problem) -> PhyBState:
             real = f" · score {score:.1f}" if score is not None else ""
             advance(step, f"return under the belief {known['belief_return']:.1f}{real}")
 
-        return optimize(
-            algorithm, problem, training, job.seed, folder=job.folder, evaluate=evaluate, progress=progress
-        )
+        return optimize(algorithm, problem, training, job.seed, folder=job.folder, evaluate=evaluate, progress=progress)
 
 
 def _belief_summary(
@@ -327,7 +320,10 @@ def _judge(job: _Job, policy: Policy, state: PhyBState, problem: Problem) -> dic
     if job.task is not None and job.task.name == "liquidation":
         for name, rule in RULES.items():
             value = rule_return(rule)
-            result["rules"][name] = {"mean_return": value, "normalized_score": normalized_score(job.task, value)}
+            result["rules"][name] = {
+                "mean_return": value,
+                "normalized_score": normalized_score(job.task, value),
+            }
     result["wall_seconds"] = {name: round(seconds, 2) for name, seconds in job.stages.seconds.items()}
     result["versions"] = versions()
     return result

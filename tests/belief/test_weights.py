@@ -23,9 +23,7 @@ quick = settings(max_examples=20, deadline=None)
 
 
 def weigh(x, rule="softmax", k=3, temperature=0.5, key=KEY, **options):
-    return np.asarray(
-        subset_weights(key, jnp.asarray(x), rule=rule, subset_size=k, temperature=temperature, **options)
-    )
+    return np.asarray(subset_weights(key, jnp.asarray(x), rule=rule, subset_size=k, temperature=temperature, **options))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -128,9 +126,7 @@ def test_single_draws_evenly_from_the_subset():
 
 def test_uniform_mix_is_taken_evenly_from_the_weights():
     x = np.arange(N, dtype=np.float32)[:, None]
-    np.testing.assert_allclose(
-        weigh(x, "kth_min", 2, uniform_mix=0.1)[:, 0], [0.02, 0.92, 0.02, 0.02, 0.02], rtol=1e-6
-    )
+    np.testing.assert_allclose(weigh(x, "kth_min", 2, uniform_mix=0.1)[:, 0], [0.02, 0.92, 0.02, 0.02, 0.02], rtol=1e-6)
 
 
 def frequencies(draws, size):
@@ -139,9 +135,7 @@ def frequencies(draws, size):
 
 def test_independent_draws_follow_the_prior_and_may_repeat():
     prior = jnp.log(jnp.array([0.5, 0.3, 0.2, 0.0]))
-    draws = jax.vmap(lambda key: draw_members(key, prior + 7.0, 6, "independent"))(
-        jax.random.split(KEY, 5000)
-    )
+    draws = jax.vmap(lambda key: draw_members(key, prior + 7.0, 6, "independent"))(jax.random.split(KEY, 5000))
     assert draws.shape == (5000, 6)
     for slot in range(6):
         np.testing.assert_allclose(frequencies(draws[:, slot], 4), [0.5, 0.3, 0.2, 0.0], atol=0.03)
@@ -166,9 +160,7 @@ def test_distinct_draws_of_everything_are_a_permutation():
     np.testing.assert_array_equal(np.sort(drawn), np.arange(7))
 
 
-@pytest.mark.parametrize(
-    ("weights", "size"), [([1.0], 1), ([0.7, 0.2, 0.1], 3), ([0.5, 0.3, 0.2], 10), ([1.0], 20)]
-)
+@pytest.mark.parametrize(("weights", "size"), [([1.0], 1), ([0.7, 0.2, 0.1], 3), ([0.5, 0.3, 0.2], 10), ([1.0], 20)])
 def test_the_likelihood_ratio_is_a_mixture_of_order_statistics(weights, size):
     points, mass = np.polynomial.legendre.leggauss(30)
     points, mass = 0.5 * (points + 1), 0.5 * mass

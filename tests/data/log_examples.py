@@ -85,7 +85,5 @@ def logs(draw):
         action_low=np.full(action_size, low, np.float32),
         action_high=np.full(action_size, high, np.float32),
         env_id=draw(st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)),
-        provenance=draw(
-            st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.none(), max_size=3)
-        ),
+        provenance=draw(st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.none(), max_size=3)),
     )

@@ -109,9 +109,7 @@ def test_a_missing_key_is_named_and_the_present_ones_listed(tmp_path, suffix, fi
 def test_alternative_names_appear_in_messages_and_cannot_be_given_twice(tmp_path, suffix):
     arrays = file_arrays(example_log())
     arrays["terminated"] = arrays["terminals"][:-1]
-    refused(
-        WRITERS[suffix](tmp_path / f"a{suffix}", arrays), "terminals", "twice, also as terminated", "Keep one"
-    )
+    refused(WRITERS[suffix](tmp_path / f"a{suffix}", arrays), "terminals", "twice, also as terminated", "Keep one")
     del arrays["terminals"]
     refused(WRITERS[suffix](tmp_path / f"b{suffix}", arrays), "terminated: has 39 rows")
 
@@ -209,9 +207,7 @@ def test_a_changed_byte_in_an_npz_file_is_found_or_harmless(position, value, tmp
 
 
 def steps(log):
-    return set(
-        map(bytes, np.column_stack([log.observations, log.actions, log.rewards, log.next_observations]))
-    )
+    return set(map(bytes, np.column_stack([log.observations, log.actions, log.rewards, log.next_observations])))
 
 
 class Bomb:
@@ -246,9 +242,7 @@ def replace_member(path, name, header, data=b""):
             archive.writestr(member, content)
 
 
-@pytest.mark.parametrize(
-    "shape", ["(10**15, 3)", "(1000000000000000, 3)", "(-40, -3)", "(41, 3)", "(40.0, 3)"]
-)
+@pytest.mark.parametrize("shape", ["(10**15, 3)", "(1000000000000000, 3)", "(-40, -3)", "(41, 3)", "(40.0, 3)"])
 def test_forged_npz_headers_do_not_take_memory(tmp_path, shape):
     path = write_npz(tmp_path / "log.npz", file_arrays(example_log()))
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}"

@@ -69,17 +69,13 @@ def test_alternative_flag_names_columns_and_number_types_are_read(tmp_path, suff
     arrays["truncated"] = arrays.pop("timeouts").astype(np.float64)[:, None]
     arrays["rewards"] = arrays["rewards"][:, None]
     arrays["observations"] = np.asfortranarray(arrays["observations"].astype(np.float64))
-    path = WRITERS[suffix](
-        tmp_path / f"log{suffix}", arrays, action_low=-1.0, action_high=1.0, env_id="Example-v0"
-    )
+    path = WRITERS[suffix](tmp_path / f"log{suffix}", arrays, action_low=-1.0, action_high=1.0, env_id="Example-v0")
     assert_same(load_log(path), dataclasses.replace(log, provenance={}))
 
 
 def test_other_content_is_ignored_and_other_attributes_are_kept_as_provenance(tmp_path):
     arrays = file_arrays(example_log()) | {"infos/qpos": np.zeros((40, 2))}
-    path = write_hdf5(
-        tmp_path / "log.hdf5", arrays, mean_return=2.5, note=np.bytes_(b"by hand"), table=np.zeros(3)
-    )
+    path = write_hdf5(tmp_path / "log.hdf5", arrays, mean_return=2.5, note=np.bytes_(b"by hand"), table=np.zeros(3))
     assert load_log(path).provenance["attributes"] == {"mean_return": 2.5, "note": "by hand"}
 
 
@@ -174,7 +170,5 @@ def test_unwritable_places_are_reported(tmp_path):
 def test_shared_logs_load(name):
     log = load_log(SHARED / f"{name}.hdf5")
     assert len(log) == 100_000
-    assert log.provenance["attributes"]["mean_return"] == pytest.approx(
-        log.episode_returns().mean(), rel=0.01
-    )
+    assert log.provenance["attributes"]["mean_return"] == pytest.approx(log.episode_returns().mean(), rel=0.01)
     assert (log.terminated.any(), log.action_size) == ((True, 3) if "hopper" in name else (False, 6))

@@ -80,9 +80,7 @@ def test_rebuilt_rows_stay_in_their_episode_and_none_is_lost_uncounted(data, row
 def test_without_successors_and_timeouts_the_file_is_refused(tmp_path):
     arrays = without_successors(example_log())
     del arrays["timeouts"]
-    with pytest.raises(
-        DataError, match=r"log\.hdf5: timeouts: is missing, and so is next_observations.*add timeouts"
-    ):
+    with pytest.raises(DataError, match=r"log\.hdf5: timeouts: is missing, and so is next_observations.*add timeouts"):
         load_log(write_hdf5(tmp_path / "log.hdf5", arrays))
 
 

@@ -73,9 +73,7 @@ def test_repeated_rows_are_counted(copies, severity):
 
 
 def test_endings_are_noted():
-    log = dataclasses.replace(
-        quiet_log(), terminated=np.zeros(1000, bool), truncated=quiet_log().episode_ends
-    )
+    log = dataclasses.replace(quiet_log(), terminated=np.zeros(1000, bool), truncated=quiet_log().episode_ends)
     assert only(validate(log, "log")).message == "no episode terminates"
     unfinished = with_value(quiet_log(rows=1050), "terminated", -1, False)
     finding = only(validate(with_value(unfinished, "truncated", -1, False), "log"))
@@ -102,12 +100,8 @@ def test_float_noise_does_not_break_episodes_but_a_real_gap_does():
     noise = np.random.default_rng(1).normal(size=log.observations.shape) * 1e-6
     noisy = dataclasses.replace(log, next_observations=(log.next_observations + noise).astype(np.float32))
     assert validate(noisy, "log") == []
-    gap = with_value(
-        log, "next_observations", 42, log.next_observations[42] + np.array([0, 0.1, 0], np.float32)
-    )
-    with pytest.raises(
-        DataError, match=r"^mine: next_observations, row 42: .*column 1.*\(1 of 990 .*True on this row"
-    ):
+    gap = with_value(log, "next_observations", 42, log.next_observations[42] + np.array([0, 0.1, 0], np.float32))
+    with pytest.raises(DataError, match=r"^mine: next_observations, row 42: .*column 1.*\(1 of 990 .*True on this row"):
         validate(gap, "mine")
     assert validate(with_value(gap, "truncated", 42, True), "mine") == []
 
@@ -149,6 +143,4 @@ def test_repeats_are_counted_exactly_on_rows_that_differ_in_few_bits():
     table = np.column_stack([grid.observations, grid.actions, grid.rewards, grid.next_observations])
     expected = 1000 - len(np.unique(table, axis=0))
     found = [finding.message for finding in validate(grid, "log") if "repeat" in finding.message]
-    assert found == (
-        [f"{expected:,} rows ({expected / 1000:.1%}) repeat an earlier row exactly"] if expected else []
-    )
+    assert found == ([f"{expected:,} rows ({expected / 1000:.1%}) repeat an earlier row exactly"] if expected else [])

@@ -106,9 +106,7 @@ def test_environments_without_autoreset_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("env_id", [ENV_ID, "test/Countdown-v0", "Pendulum-v1"])
 def test_the_seed_decides_the_returns(env_id):
-    first, again, other = (
-        episode_returns(lambda obs: np.ones((len(obs), 1)), env_id, 20, seed) for seed in (0, 0, 1)
-    )
+    first, again, other = (episode_returns(lambda obs: np.ones((len(obs), 1)), env_id, 20, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert np.mean(first == other) < 0.5
 
@@ -135,9 +133,7 @@ def test_the_batch_size_never_changes():
     assert sizes == {5000}
 
 
-@pytest.mark.parametrize(
-    "env_id", ["Nope-v0", "nobody/Nope-v0", "Hopper-v99", "not an id", "no_such_module:X-v0"]
-)
+@pytest.mark.parametrize("env_id", ["Nope-v0", "nobody/Nope-v0", "Hopper-v99", "not an id", "no_such_module:X-v0"])
 def test_unknown_environments_are_named(env_id):
     with pytest.raises(UsageError, match=f"cannot make environment '{env_id}'"):
         episode_returns(hold, env_id, 1, seed=0)
@@ -220,9 +216,7 @@ def test_summary_of_nothing_is_refused():
         summarize(np.array([]))
 
 
-@pytest.mark.parametrize(
-    ("count", "level", "kept"), [(100, 0.29, 29), (19, 0.1, 1), (5, 0.1, 1), (10, 1.0, 10)]
-)
+@pytest.mark.parametrize(("count", "level", "kept"), [(100, 0.29, 29), (19, 0.1, 1), (5, 0.1, 1), (10, 1.0, 10)])
 def test_cvar_counts_whole_episodes(count, level, kept):
     values = np.random.default_rng(0).permutation(count).astype(float)
     assert cvar(values, level) == pytest.approx((kept - 1) / 2)

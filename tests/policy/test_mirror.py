@@ -150,8 +150,7 @@ def test_the_weights_are_differentiable_in_all_arguments(omega):
 
         forward, backward = slopes(at)
         ahead, behind = (
-            solve(*(x + h * d for x, d in zip(at, towards, strict=True)), omega=omega).weights
-            for h in (1e-6, -1e-6)
+            solve(*(x + h * d for x, d in zip(at, towards, strict=True)), omega=omega).weights for h in (1e-6, -1e-6)
         )
         np.testing.assert_allclose(forward, (ahead - behind) / 2e-6, atol=1e-7)
         pulled = sum(float(np.sum(g * d)) for g, d in zip(backward, towards, strict=True))

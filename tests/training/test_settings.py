@@ -25,7 +25,11 @@ def test_paper_preset_holds_the_papers_table_of_hyper_parameters():
     assert (paper.agent.belief.ensemble_size, paper.agent.belief.subset_size) == (10, 5)
     assert paper.agent.belief.belief_temperature == 0.33
     assert paper.agent.belief.weight_rule == "softmax"
-    assert (paper.agent.potential_mix, paper.agent.step_size, paper.agent.step_size_rule) == (0.9, 0.1, "fixed")
+    assert (paper.agent.potential_mix, paper.agent.step_size, paper.agent.step_size_rule) == (
+        0.9,
+        0.1,
+        "fixed",
+    )
     assert (paper.agent.real_batch_size, paper.agent.rollout_length) == (256, 1000)
     assert (paper.training.steps, paper.training.discount) == (2_000_000, 0.99)
 

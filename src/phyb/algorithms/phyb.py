@@ -34,7 +34,7 @@ from phyb.belief.backup import (
     member_backups,
 )
 from phyb.belief.weights import ranks
-from phyb.networks import SlowAverage, move_towards
+from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import clone
 from phyb.policy.critics import Critics, ValueNetwork
@@ -59,7 +59,7 @@ class PhyBConfig:
     of values; fixed: beta is `step_size` (paper)."""
     step_size: float = 0.1
     """beta with the rule fixed, in units of the reward range. Lower takes bolder steps away from the reference."""
-    target_divergence: float = 0.5
+    target_divergence: float = 1.5
     """How far, in nats at omega = 1, one step may go from the reference. Higher improves faster and trusts the
     critics more."""
     step_size_scope: Scope = "batch"
@@ -71,9 +71,9 @@ class PhyBConfig:
     costs hundreds of times more."""
 
     # --- Candidates ---
-    actor_candidates: int = 8
+    actor_candidates: int = 6
     """Candidate actions drawn from the actor at each state. More make the step more exact and cost time."""
-    reference_candidates: int = 8
+    reference_candidates: int = 6
     """Candidate actions drawn from the reference policy. More make the regularised value more exact."""
     logged_candidates: int = 4
     """On logged rows, candidates drawn near the logged action. Higher keeps good logged actions in view."""
@@ -81,26 +81,26 @@ class PhyBConfig:
     """Spread around the logged action, before the tanh. Lower stays closer to the log."""
 
     # --- Networks and optimisers ---
-    policy_hidden: tuple[int, ...] = (128, 128)
+    policy_hidden: tuple[int, ...] = (128, 128, 128)
     """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
-    actor_learning_rate: float = 3e-4
+    actor_learning_rate: float = 1e-3
     """Step of the actor's optimiser. Lower follows the mirror step more smoothly."""
-    critic_learning_rate: float = 1e-3
+    critic_learning_rate: float = 2e-3
     """Step of the critics' and the value's optimiser. Lower is steadier, higher tracks a changing policy."""
-    final_learning_rate: float = 0.1
+    final_learning_rate: float = 0.05
     """Learning rates fall linearly to this share of themselves over the run. 1 keeps them constant (paper)."""
     target_rate: float = 0.01
     """Share by which the slow critics and the slow value follow per update. Lower is steadier and slower."""
-    reference_rate: float = 1e-3
+    reference_rate: float = 2e-3
     """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
     improve_with: Literal["online", "target"] = "online"
     """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
 
     # --- Rows and rollouts ---
-    real_batch_size: int = 256
+    real_batch_size: int = 128
     """Logged rows per update. Larger is smoother and slower."""
-    rollouts: int = 256
+    rollouts: int = 128
     """Imagined rollouts that advance by one step per update; also the imagined rows per update."""
     rollout_length: int = 1000
     """Most steps of an imagined rollout before it starts anew from the log. Lower stays nearer to the data."""
@@ -127,7 +127,7 @@ class PhyBState(NamedTuple):
     """Everything that changes while the policy is optimised; saving it is saving the run."""
 
     actor: Actor
-    reference: SlowAverage
+    reference: SlowAverage[Actor]
     critics: Critics
     slow_critics: Critics
     value: ValueNetwork
@@ -180,8 +180,8 @@ class PhyB:
             slow_critics=critics,
             value=value,
             slow_value=value,
-            actor_optimizer=self._actor_optimizer.init(actor),  # pyright: ignore[reportArgumentType]
-            critic_optimizer=self._critic_optimizer.init((critics, value)),  # pyright: ignore[reportArgumentType]
+            actor_optimizer=start_optimizer(self._actor_optimizer, actor),
+            critic_optimizer=start_optimizer(self._critic_optimizer, (critics, value)),
             step_size=jnp.full((), cfg.step_size, jnp.float32),
             rollouts=problem.sample(chain_key, cfg.rollouts).observations,
             rollout_age=jnp.zeros(cfg.rollouts, jnp.int32),
@@ -191,7 +191,6 @@ class PhyB:
 
     def policy(self, state: PhyBState, problem: Problem) -> Policy:
         """The policy to evaluate and deploy: the mean action of the slow reference."""
-        assert isinstance(state.reference.average, Actor)
         return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
 
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
@@ -231,10 +230,12 @@ class PhyB:
             return -jnp.sum(weight * jnp.sum(step.weights * actor(observations).log_density(candidates.draws), axis=-1))
 
         gradient, errors = jax.grad(critic_loss, has_aux=True)((state.critics, state.value))
-        change, critic_optimizer = self._critic_optimizer.update(gradient, state.critic_optimizer)
-        critics, value = optax.apply_updates((state.critics, state.value), change)
-        change, actor_optimizer = self._actor_optimizer.update(jax.grad(actor_loss)(state.actor), state.actor_optimizer)
-        actor = optax.apply_updates(state.actor, change)
+        (critics, value), critic_optimizer = gradient_step(
+            self._critic_optimizer, gradient, state.critic_optimizer, (state.critics, state.value)
+        )
+        actor, actor_optimizer = gradient_step(
+            self._actor_optimizer, jax.grad(actor_loss)(state.actor), state.actor_optimizer, state.actor
+        )
 
         after = PhyBState(
             actor=actor,
@@ -263,7 +264,6 @@ class PhyB:
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
-        assert isinstance(state.reference.average, Actor)
         pi, mu = state.actor(observations), state.reference.average(observations)
         near = unsquash(real.actions)
         logged = Gaussian(near, jnp.full_like(near, jnp.log(cfg.logged_noise)))
@@ -330,7 +330,6 @@ class PhyB:
         if observations.ndim > 2:
             return jax.lax.map(lambda rows: self.direct_value(key, state, critics, rows), observations)
         cfg = self.config
-        assert isinstance(state.reference.average, Actor)
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
         candidates = propose(key, state.actor(observations), state.reference.average(observations), counts)
         q = critics.least(observations, squash(candidates.draws))

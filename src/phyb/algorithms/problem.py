@@ -93,7 +93,10 @@ def make_problem(
         middle, width = jnp.asarray(0.5 * (least + most)), jnp.asarray(most - least)
         world = World(pool, low, high, scale, middle, width, value_low, termination)  # pyright: ignore[reportArgumentType]
     rows = Rows(
-        *(jnp.asarray(x, jnp.float32) for x in (log.observations, actions, rewards, log.next_observations, log.terminated))
+        *(
+            jnp.asarray(x, jnp.float32)
+            for x in (log.observations, actions, rewards, log.next_observations, log.terminated)
+        )
     )
     return Problem(
         rows,

@@ -33,7 +33,7 @@ def draw_members(
     return jax.lax.top_k(perturbed, count)[1]
 
 
-def ranks(x: Float[Array, "drawn *rows"]) -> Int[Array, "drawn *rows"]:
+def ranks(x: Float[Array, "drawn ..."]) -> Int[Array, "drawn ..."]:
     """Rank of each member in its column, 0 for the smallest; ties go to the member that was drawn first."""
     index = jnp.arange(x.shape[0]).reshape((-1,) + (1,) * (x.ndim - 1))
     smaller = (x[None] < x[:, None]) | ((x[None] == x[:, None]) & (index[None] < index[:, None]))
@@ -42,13 +42,13 @@ def ranks(x: Float[Array, "drawn *rows"]) -> Int[Array, "drawn *rows"]:
 
 def subset_weights(
     key: PRNGKeyArray,
-    x: Float[Array, "drawn *rows"],
+    x: Float[Array, "drawn ..."],
     *,
     rule: WeightRule,
     subset_size: int,
     temperature: float,
     uniform_mix: float = 0.0,
-) -> Float[Array, "drawn *rows"]:
+) -> Float[Array, "drawn ..."]:
     """The belief's weights alpha over the drawn members; they sum to 1 over the first axis.
 
     The paper minimises `sum_i alpha_i x_i + lambda alpha_i log alpha_i` over the k smallest x, which gives
@@ -86,7 +86,7 @@ def subset_weights(
 def likelihood_ratio(
     quantile: Float[Array, "*points"], weights: Float[Array, " subset"], ensemble_size: int
 ) -> Float[Array, "*points"]:
-    """xi of proposition 1: how much the belief favours a model whose value stands at this quantile of the prior.
+    """Xi of proposition 1: how much the belief favours a model whose value stands at this quantile of the prior.
 
     `xi_N(q) = sum_i alpha_i N! / (i! (N - i - 1)!) F(q)^i (1 - F(q))^(N - i - 1)`, with F(q) the quantile and alpha_i
     the weight of the i-th smallest of N draws; each term is the density of a Beta(i + 1, N - i) distribution. The

@@ -49,9 +49,7 @@ def find_keys(present: list[str], source: str) -> dict[str, str]:
             found[field] = keys[0]
         elif field not in _OPTIONAL:
             listing = ", ".join(sorted(present)[:20]) or "nothing"
-            raise problem(
-                source, names[0], f"is missing; the file holds {listing}", "Add it; see docs/data.md"
-            )
+            raise problem(source, names[0], f"is missing; the file holds {listing}", "Add it; see docs/data.md")
     if "next_observations" not in found and "truncated" not in found:
         advice = "Without both, episode ends are unknown: add timeouts (all False if there were none)"
         raise problem(source, "timeouts", "is missing, and so is next_observations", advice)
@@ -66,9 +64,7 @@ def assemble(raw: Raw, source: str, action_bounds: tuple[ArrayLike, ArrayLike] |
     for field in FILE_KEYS:
         if field in raw.arrays:
             array = raw.arrays[field]
-            array = (
-                array[:, 0] if array.ndim == 2 and field in ("rewards", "terminated", "truncated") else array
-            )
+            array = array[:, 0] if array.ndim == 2 and field in ("rewards", "terminated", "truncated") else array
             is_flag = field in ("terminated", "truncated")
             arrays[field] = _flags(array, raw.keys[field], source) if is_flag else to_float32(array)
     if "truncated" not in arrays:
@@ -94,9 +90,7 @@ def assemble(raw: Raw, source: str, action_bounds: tuple[ArrayLike, ArrayLike] |
     return log
 
 
-def rebuild_successors(
-    arrays: Mapping[str, np.ndarray], source: str
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+def rebuild_successors(arrays: Mapping[str, np.ndarray], source: str) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """Take each row's successor from the row after it, inside episodes only.
 
     The last row of an episode has no successor in such a file: the next row is the first state of another
@@ -156,9 +150,7 @@ def _bounds(
         if outside.any():
             row = int(np.argmax(outside))
             found = f"{actions[row].tolist()} is outside [-1, 1], and the file gives no bounds"
-            advice = (
-                "Store the action range as file attributes action_low and action_high, one number per column"
-            )
+            advice = "Store the action range as file attributes action_low and action_high, one number per column"
             raise problem(source, "actions", found, advice, row)
     elif low is None or high is None:
         missing, there = ("action_low", "action_high") if low is None else ("action_high", "action_low")

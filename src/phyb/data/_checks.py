@@ -49,9 +49,7 @@ def check_declaration(
     if shape is None or (len(shape) != rank and not is_column):
         wanted = "(rows,)" if rank == 1 else "(rows, size)"
         found = f"has shape {shape if shape is not None else '(none)'}, expected {wanted}"
-        raise problem(
-            source, key, found, "Reshape it; one row is one step, also when a row holds a single number"
-        )
+        raise problem(source, key, found, "Reshape it; one row is one step, also when a row holds a single number")
     declared = bytes_of(shape, dtype)
     check_explained(source, key, declared, stored)
     return declared
@@ -74,9 +72,7 @@ def check_memory(source: str, declared: int) -> None:
         raise problem(source, None, found, "Use a machine with more memory, or a part of the log")
 
 
-def check_arrays(
-    arrays: Mapping[str, np.ndarray], source: str, keys: Mapping[str, str] | None = None
-) -> None:
+def check_arrays(arrays: Mapping[str, np.ndarray], source: str, keys: Mapping[str, str] | None = None) -> None:
     """Check type, rank, length, width and finiteness of the fields; `next_observations` may be absent.
 
     `keys` gives the names to use in messages where they differ from those of the schema.
@@ -91,9 +87,7 @@ def check_arrays(
         if array.ndim != RANKS[field]:
             raise problem(source, name, f"has shape {array.shape}, expected (rows,)", "Flatten it")
         if field in ("terminated", "truncated") and array.dtype != bool:
-            raise problem(
-                source, name, f"has type {array.dtype}, expected bool", "Convert it with .astype(bool)"
-            )
+            raise problem(source, name, f"has type {array.dtype}, expected bool", "Convert it with .astype(bool)")
     observations = arrays["observations"]
     rows, width = observations.shape
     for field, array in arrays.items():
@@ -109,17 +103,13 @@ def check_arrays(
     successors = arrays.get("next_observations", observations)
     if successors.shape[1] != width:
         found = f"has {successors.shape[1]} columns, observations has {width}"
-        raise problem(
-            source, "next_observations", found, "Both describe the same state; store the same columns"
-        )
+        raise problem(source, "next_observations", found, "Both describe the same state; store the same columns")
     for field in ("observations", "actions", "rewards", "next_observations"):
         if field in arrays:
             _check_finite(arrays[field], field, source)
 
 
-def check_actions(
-    actions: Float[np.ndarray, "rows act"], low: np.ndarray, high: np.ndarray, source: str
-) -> None:
+def check_actions(actions: Float[np.ndarray, "rows act"], low: np.ndarray, high: np.ndarray, source: str) -> None:
     """Check that the bounds are usable and that every action lies inside them, rounding aside."""
     size = actions.shape[1]
     for name, bound in (("action_low", low), ("action_high", high)):
@@ -127,9 +117,7 @@ def check_actions(
             found = f"has shape {np.shape(bound)}, expected ({size},) numbers"
             raise problem(source, name, found, "Give one bound per action column")
         if not np.isfinite(bound).all():
-            raise problem(
-                source, name, f"is {bound.tolist()}", "Give finite bounds; the policy needs a range"
-            )
+            raise problem(source, name, f"is {bound.tolist()}", "Give finite bounds; the policy needs a range")
     if not (low < high).all():
         column = int(np.argmin(low < high))
         found = f"is {low[column]:g} in column {column}, not below action_high {high[column]:g}"
@@ -207,6 +195,4 @@ def _check_finite(array: np.ndarray, field: str, source: str) -> None:
     value = array.reshape(len(array), -1)[row, column]
     where = f" in column {column}" if array.ndim == 2 else ""
     found = f"found {value}{where} ({int(faulty.any(axis=1).sum()):,} rows have such values)"
-    raise problem(
-        source, field, found, "Repair or remove these rows; numbers must be finite and fit float32", row
-    )
+    raise problem(source, field, found, "Repair or remove these rows; numbers must be finite and fit float32", row)

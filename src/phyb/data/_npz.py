@@ -37,9 +37,7 @@ def read_npz(path: os.PathLike[str], source: str) -> Raw:
                     raise problem(source, name, f"has type {dtype}", "Store numbers or text, or leave it out")
                 _check_length(source, name, bytes_of(shape, dtype), length)
                 if length > _MAX_METADATA_BYTES:
-                    raise problem(
-                        source, name, f"holds {length:,} bytes", "Metadata is small; write it again"
-                    )
+                    raise problem(source, name, f"holds {length:,} bytes", "Metadata is small; write it again")
                 metadata[name] = _plain(_array(archive, members[name]), name, source)
     return Raw(arrays, keys, metadata)
 

@@ -118,9 +118,7 @@ def render(description: Description, console: Console) -> None:
     facts.add_column()
     facts.add_row("environment", Text(d.env_id or "not given"))
     facts.add_row("size", f"{d.rows:,} rows, {d.bytes_in_memory / 2**20:,.1f} MiB in memory")
-    facts.add_row(
-        "one row", f"{_count(d.observation_size, 'observation')}, {_count(d.action_size, 'action')}"
-    )
+    facts.add_row("one row", f"{_count(d.observation_size, 'observation')}, {_count(d.action_size, 'action')}")
     endings = f"{d.terminated:,} terminated, {d.truncated:,} truncated, {d.unfinished:,} unfinished"
     facts.add_row("episodes", f"{d.episodes:,}: {endings}")
     facts.add_row("actions at a bound", f"{d.share_of_actions_at_bounds:.1%}")
@@ -176,9 +174,7 @@ def _action_table(d: Description) -> Table:
 
 
 def _table(title: str, columns: list[str]) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)

@@ -23,9 +23,7 @@ READERS = {".hdf5": read_hdf5, ".h5": read_hdf5, ".npz": read_npz}
 WRITERS = {".hdf5": write_hdf5, ".h5": write_hdf5, ".npz": write_npz}
 
 
-def load_log(
-    path: str | os.PathLike[str], *, action_bounds: tuple[ArrayLike, ArrayLike] | None = None
-) -> Log:
+def load_log(path: str | os.PathLike[str], *, action_bounds: tuple[ArrayLike, ArrayLike] | None = None) -> Log:
     """Read a log and check it.
 
     A file without `next_observations` gets them from the following row, inside episodes only; the last row of

@@ -122,9 +122,7 @@ def _endings(log: Log) -> list[Finding]:
         findings.append(Finding("note", "terminated", None, message, advice))
     if not (log.terminated[-1] or log.truncated[-1]):
         message = "the last episode has no end"
-        findings.append(
-            Finding("note", "truncated", len(log) - 1, message, "It is treated as truncated there")
-        )
+        findings.append(Finding("note", "truncated", len(log) - 1, message, "It is treated as truncated there"))
     return findings
 
 
@@ -132,9 +130,7 @@ def _size(log: Log) -> list[Finding]:
     if len(log) >= SHORT_LOG:
         return []
     message = f"the log has only {len(log):,} rows"
-    return [
-        Finding("warning", "observations", None, message, f"Record more; aim for {SHORT_LOG:,} at the least")
-    ]
+    return [Finding("warning", "observations", None, message, f"Record more; aim for {SHORT_LOG:,} at the least")]
 
 
 def _reader_notes(log: Log) -> list[Finding]:
@@ -148,9 +144,7 @@ def _reader_notes(log: Log) -> list[Finding]:
     assumed = log.provenance.get("assumed")
     if isinstance(assumed, dict):
         for name, text in assumed.items():
-            findings.append(
-                Finding("note", str(name), None, str(text), "Store it in the file if this is wrong")
-            )
+            findings.append(Finding("note", str(name), None, str(text), "Store it in the file if this is wrong"))
     clipped = log.provenance.get("clipped_actions")
     if clipped:
         message = f"{clipped} rows were a rounding error outside the bounds and were clipped"

@@ -58,8 +58,8 @@ def load_pool(path: str | os.PathLike[str], log: Log, config: PoolConfig) -> Poo
     def blank() -> Pool:
         keys = jax.random.split(jax.random.key(0), config.pool_size)
         members = jax.vmap(lambda key: GaussianModel(key, inputs, outputs, config.model_hidden))(keys)
-        units = (Standardizer(jnp.zeros(size), jnp.zeros(size)) for size in (inputs, outputs))
-        return Pool(members, *units, jnp.zeros(config.pool_size))
+        before, after = (Standardizer(jnp.zeros(size), jnp.zeros(size)) for size in (inputs, outputs))
+        return Pool(members, before, after, jnp.zeros(config.pool_size))
 
     return load_tree(path, jax.eval_shape(blank))
 
@@ -86,6 +86,11 @@ def cached_pool(
             path.unlink()
     pool = fit_pool(log, config, seed, learn_termination=learn_termination, progress=progress)
     save_pool(path, pool)
-    about = {"settings": dataclasses.asdict(config), "seed": seed, "log": dict(log.provenance), "rows": len(log)}
+    about = {
+        "settings": dataclasses.asdict(config),
+        "seed": seed,
+        "log": dict(log.provenance),
+        "rows": len(log),
+    }
     write_json(path.with_suffix(".json"), about)
     return pool, False

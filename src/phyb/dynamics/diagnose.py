@@ -166,9 +166,7 @@ def _names(log: Log) -> list[str]:
 
 
 def _outcomes(log: Log, rows: np.ndarray) -> Float[np.ndarray, "*rows out"]:
-    return np.concatenate([log.next_observations[rows], log.rewards[rows][..., None]], axis=-1).astype(
-        np.float64
-    )
+    return np.concatenate([log.next_observations[rows], log.rewards[rows][..., None]], axis=-1).astype(np.float64)
 
 
 def _unmoved(log: Log, rows: np.ndarray, mean_reward: float) -> Float[np.ndarray, "rows out"]:
@@ -180,8 +178,7 @@ def _one_step(
 ) -> tuple[list[OneStep], float | None]:
     errors, trivial = outcomes - said.mean, outcomes - unmoved
     dimensions = [
-        _judge(name, errors[:, i], trivial[:, i], floor[i], _column(said, i))
-        for i, name in enumerate(_names(log))
+        _judge(name, errors[:, i], trivial[:, i], floor[i], _column(said, i)) for i, name in enumerate(_names(log))
     ]
     unit = np.array([each["trivial_rmse"] or np.inf for each in dimensions])
     size = [np.linalg.norm(np.asarray(part) / unit, axis=1) for part in (said.spread, errors)]

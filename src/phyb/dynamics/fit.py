@@ -23,7 +23,7 @@ from phyb.data.log import Log
 from phyb.dynamics.model import GaussianModel, cross_entropy, gaussian_nll, training_loss
 from phyb.dynamics.pool import Pool
 from phyb.errors import DivergenceError
-from phyb.networks import Standardizer, select
+from phyb.networks import Standardizer, gradient_step, select, start_optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,12 @@ Progress = Callable[[int, int, float], None]
 
 
 def fit_pool(
-    log: Log, config: PoolConfig, seed: int, *, learn_termination: bool = True, progress: Progress | None = None
+    log: Log,
+    config: PoolConfig,
+    seed: int,
+    *,
+    learn_termination: bool = True,
+    progress: Progress | None = None,
 ) -> Pool:
     """Train a pool on a log.
 
@@ -134,7 +139,7 @@ def split_rows(log: Log, holdout_fraction: float, seed: int) -> tuple[np.ndarray
     episode = log.episode_of_row
     count = int(episode[-1]) + 1
     if count < 5:
-        cut = max(1, round(len(log) * (1.0 - holdout_fraction)))
+        cut = max(1, min(round(len(log) * (1.0 - holdout_fraction)), len(log) - 1))
         return np.arange(cut), np.arange(min(cut, len(log) - 1), len(log))
     held = np.random.default_rng([seed, 0x40]).permutation(count)[: max(1, round(count * holdout_fraction))]
     is_held = np.isin(episode, held)
@@ -176,7 +181,7 @@ def _start(
         model = GaussianModel(init_key, *sizes, config.model_hidden)
         return MemberState(
             model,
-            optimizer.init(eqx.filter(model, eqx.is_array)),
+            start_optimizer(optimizer, model),
             jax.random.randint(bootstrap_key, (rows,), 0, rows),
             batch_key,
             model,
@@ -201,15 +206,18 @@ def _train_and_look(
 
     def loss(model: GaussianModel, batch: Rows) -> Array:
         return training_loss(
-            model, *batch, nll_beta=config.nll_beta, bound_weight=config.log_std_bound_weight, done_weight=done_weight
+            model,
+            *batch,
+            nll_beta=config.nll_beta,
+            bound_weight=config.log_std_bound_weight,
+            done_weight=done_weight,
         )
 
     def step(member: MemberState, _: None) -> tuple[MemberState, None]:
         key = jax.random.fold_in(member.key, member.steps)
         chosen = member.bootstrap[jax.random.randint(key, (config.model_batch_size,), 0, member.bootstrap.shape[0])]
         gradient = jax.grad(loss)(member.model, jax.tree.map(lambda leaf: leaf[chosen], train))
-        change, optimizer_state = optimizer.update(gradient, member.optimizer, member.model)
-        model = optax.apply_updates(member.model, change)
+        model, optimizer_state = gradient_step(optimizer, gradient, member.optimizer, member.model)
         return member._replace(model=model, optimizer=optimizer_state, steps=member.steps + 1), None
 
     def one(member: MemberState) -> MemberState:
@@ -220,7 +228,7 @@ def _train_and_look(
         better = nll < moved.best_nll
         moved = moved._replace(
             best=select(better, moved.model, moved.best),
-            best_nll=jnp.where(jnp.isnan(nll), nll, jnp.minimum(nll, moved.best_nll)),
+            best_nll=jnp.where(jnp.isfinite(nll), jnp.minimum(nll, moved.best_nll), nll),
             stale_looks=jnp.where(better, 0, moved.stale_looks + 1),
         )
         return select(member.stale_looks < config.model_patience, moved, member)

@@ -45,14 +45,20 @@ class Pool(eqx.Module):
         return self.outputs.mean.shape[0] - 1
 
     def heads(
-        self, members: Int[Array, " drawn"], observations: Float[Array, "rows obs"], actions: Float[Array, "rows act"]
+        self,
+        members: Int[Array, " drawn"],
+        observations: Float[Array, "rows obs"],
+        actions: Float[Array, "rows act"],
     ) -> Heads:
         """The asked members' heads on the same rows, in standardised units."""
         rows = self.inputs(jnp.concatenate([observations, actions], axis=-1))
         return jax.vmap(lambda model: model(rows))(take(self.members, members))
 
     def predict(
-        self, members: Int[Array, " drawn"], observations: Float[Array, "rows obs"], actions: Float[Array, "rows act"]
+        self,
+        members: Int[Array, " drawn"],
+        observations: Float[Array, "rows obs"],
+        actions: Float[Array, "rows act"],
     ) -> Prediction:
         """Next observation, reward and termination as the asked members see them."""
         heads = self.heads(members, observations, actions)

@@ -114,7 +114,5 @@ def roll_out(
     return jax.lax.scan(step, (starts, starts), (actions, noise))[1]
 
 
-def _with_reward(
-    states: Float[Array, "*rows obs"], rewards: Float[Array, "*rows"]
-) -> Float[Array, "*rows out"]:
+def _with_reward(states: Float[Array, "*rows obs"], rewards: Float[Array, "*rows"]) -> Float[Array, "*rows out"]:
     return jnp.concatenate([states, rewards[..., None]], axis=-1)

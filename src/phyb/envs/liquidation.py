@@ -42,9 +42,7 @@ DEFAULT_SPEC = LiquidationSpec()
 """The market of the paper."""
 
 
-def initial_states(
-    noise: Float[np.ndarray, " n"], spec: LiquidationSpec = DEFAULT_SPEC
-) -> Float[np.ndarray, "n 3"]:
+def initial_states(noise: Float[np.ndarray, " n"], spec: LiquidationSpec = DEFAULT_SPEC) -> Float[np.ndarray, "n 3"]:
     """First states (0, initial holding, price), in float32: price = clip(mean + std noise, 0, price_max)."""
     price = np.clip(spec.initial_price_mean + spec.initial_price_std * noise, 0.0, spec.price_max)
     time = np.zeros_like(price)
@@ -158,9 +156,7 @@ class LiquidationVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._ended = np.zeros(self.num_envs, dtype=bool)
         return self._states.copy(), {}
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Move every running episode one step on, and start a new one where the last had ended."""
         if self._states is None:
             raise gymnasium.error.ResetNeeded("no episode has begun: call reset() first")

@@ -101,9 +101,7 @@ def _market(spec: LiquidationSpec, grid_points: int, breaks: tuple[float, ...]) 
 
 
 @functools.lru_cache(maxsize=8)
-def solve(
-    discount: float = 1.0, spec: LiquidationSpec = DEFAULT_SPEC, grid_points: int = GRID_POINTS
-) -> Oracle:
+def solve(discount: float = 1.0, spec: LiquidationSpec = DEFAULT_SPEC, grid_points: int = GRID_POINTS) -> Oracle:
     """Backward induction u_t(p) = max(p, discount E[u_{t+1}(p')]), with u = p in the last step.
 
     Between grid prices u is interpolated linearly, and the expectation of the interpolant is exact.

@@ -62,9 +62,7 @@ def _from_fraction(
     return Rule(description, lambda obs, _: fraction(obs[:, 0], obs[:, 2]), fraction, breaks)
 
 
-def _random_rule(
-    description: str, draw: Callable[[np.random.Generator, int], np.ndarray], mean: float
-) -> Rule:
+def _random_rule(description: str, draw: Callable[[np.random.Generator, int], np.ndarray], mean: float) -> Rule:
     return Rule(
         description,
         lambda obs, generator: draw(generator, len(obs)),

@@ -36,7 +36,12 @@ def belief_returns(
 
 @eqx.filter_jit
 def _rollout(
-    key: PRNGKeyArray, policy: Policy, value: ValueNetwork, problem: Problem, config: BeliefConfig, starts: Array
+    key: PRNGKeyArray,
+    policy: Policy,
+    value: ValueNetwork,
+    problem: Problem,
+    config: BeliefConfig,
+    starts: Array,
 ) -> Array:
     def step(carry: tuple[Array, Array, Array], key: PRNGKeyArray) -> tuple[tuple[Array, Array, Array], None]:
         observations, alive, total = carry

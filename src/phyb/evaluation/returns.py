@@ -146,9 +146,7 @@ def _run(
                 f"{np.count_nonzero(~np.isfinite(actions))} of them not finite; "
                 f"{env_id} expects finite actions of shape {low.shape}"
             )
-        observations, rewards, terminated, truncated, _ = env.step(
-            np.clip(actions, low, high).astype(low.dtype)
-        )
+        observations, rewards, terminated, truncated, _ = env.step(np.clip(actions, low, high).astype(low.dtype))
         # In next-step mode the step after an end only starts the next episode: it belongs to neither.
         running_return = np.where(resetting, 0.0, running_return + rewards)
         ended = (terminated | truncated) & ~resetting

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from phyb.networks import gradient_step, start_optimizer
 from phyb.policy.actor import Actor, unsquash
 
 
@@ -29,8 +30,7 @@ def clone(
     def step(carry: tuple[Actor, optax.OptState], key: PRNGKeyArray) -> tuple[tuple[Actor, optax.OptState], None]:
         actor, state = carry
         rows = jax.random.randint(key, (batch_size,), 0, observations.shape[0])
-        change, state = optimizer.update(jax.grad(loss)(actor, rows), state)
-        return (optax.apply_updates(actor, change), state), None
+        return gradient_step(optimizer, jax.grad(loss)(actor, rows), state, actor), None
 
-    (actor, _), _ = jax.lax.scan(step, (actor, optimizer.init(actor)), jax.random.split(key, steps))
+    (actor, _), _ = jax.lax.scan(step, (actor, start_optimizer(optimizer, actor)), jax.random.split(key, steps))
     return actor

@@ -23,7 +23,7 @@ class Critics(eqx.Module):
 
     def __call__(
         self, observations: Float[Array, "*rows obs"], actions: Float[Array, "*rows act"]
-    ) -> Float[Array, "2 *rows"]:
+    ) -> Float[Array, "2 ..."]:
         """Both critics' values of each row."""
         rows = jnp.concatenate([observations, actions], axis=-1)
         return jax.vmap(lambda network: network(rows)[..., 0])(self.networks)

@@ -46,14 +46,18 @@ class Policy(eqx.Module):
         widths = [int(weight.shape[1]) for weight in self.actor.trunk.weights[:-1]]
         sizes = {"observation_size": len(self.standardizer.mean), "action_size": len(self.action_low)}
         save_tree(path / "policy.safetensors", self)
-        write_json(path / "policy.json", {"format": FORMAT_VERSION, "kind": "tanh-gaussian", "hidden": widths, **sizes})
+        write_json(
+            path / "policy.json",
+            {"format": FORMAT_VERSION, "kind": "tanh-gaussian", "hidden": widths, **sizes},
+        )
         return path
 
 
 @jax.jit
 def _act(policy: Policy, observations: Array) -> Array:
     low, high = policy.action_low, policy.action_high
-    return low + 0.5 * (policy.normalized(observations) + 1.0) * (high - low)
+    action = low + 0.5 * (policy.normalized(observations) + 1.0) * (high - low)
+    return jnp.clip(action, low, high)  # rounding may step over a bound
 
 
 def load_policy(folder: str | os.PathLike[str]) -> Policy:
@@ -79,8 +83,6 @@ def load_policy(folder: str | os.PathLike[str]) -> Policy:
     def blank() -> Policy:
         observations, actions, *hidden = sizes
         ones, bounds = jnp.ones(observations), jnp.ones(actions)
-        return Policy(
-            Actor(jax.random.key(0), observations, actions, hidden), Standardizer(ones, ones), bounds, bounds
-        )
+        return Policy(Actor(jax.random.key(0), observations, actions, hidden), Standardizer(ones, ones), bounds, bounds)
 
     return load_tree(path / "policy.safetensors", jax.eval_shape(blank))

@@ -30,7 +30,11 @@ def result_table(result: dict[str, Any]) -> Table:
         table.add_row("  regret against the optimum", _number(result["regret"]), "")
         table.add_row("  mean of its worst 10 % (CVaR)", _number(result["cvar_10"]), "")
     verdict = {True: "a lower bound: yes", False: "a lower bound: NO", None: "no simulator to compare with"}
-    table.add_row("  return under the belief", _number(result["belief_return"]), verdict[result["belief_is_lower_bound"]])
+    table.add_row(
+        "  return under the belief",
+        _number(result["belief_return"]),
+        verdict[result["belief_is_lower_bound"]],
+    )
     table.add_row("behaviour in the log", _number(result["behaviour_return"]), "", end_section=not rules)
     for name, rule in rules:
         if name != "behaviour":

@@ -36,7 +36,9 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """The run's config.json; a folder without one is not a run."""
         if not self.config.is_file():
-            raise DataError(f"{self.path}: is not a run folder (no config.json). Train one with: phyb train --out FOLDER")
+            raise DataError(
+                f"{self.path}: is not a run folder (no config.json). Train one with: phyb train --out FOLDER"
+            )
         return read_json(self.config)
 
     def save_checkpoint(self, state: Any, step: int, keep: int) -> Path:

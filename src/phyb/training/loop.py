@@ -125,9 +125,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _chunk(
-    algorithm: Algorithm[State], state: State, problem: Problem, length: int
-) -> tuple[State, dict[str, Array]]:
+def _chunk(algorithm: Algorithm[State], state: State, problem: Problem, length: int) -> tuple[State, dict[str, Array]]:
     """`length` updates in one compiled call, and the mean of each metric over them."""
     state, told = jax.lax.scan(lambda s, _: algorithm.update(s, problem), state, None, length=length)
     return state, {name: jnp.mean(values, axis=0) for name, values in told.items()}

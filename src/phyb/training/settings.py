@@ -80,7 +80,9 @@ def preset(name: Preset) -> Settings:
             nll_beta=0.0,
         ),
         agent=PhyBConfig(
-            belief=BeliefConfig(weight_rule="softmax", rank_by="value", noise_samples=10, wall_start=5.5, wall_end=10.5),
+            belief=BeliefConfig(
+                weight_rule="softmax", rank_by="value", noise_samples=10, wall_start=5.5, wall_end=10.5
+            ),
             potential_mix=0.9,
             step_size_rule="fixed",
             step_size=0.1,

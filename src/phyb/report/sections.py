@@ -1,0 +1,185 @@
+"""What the policy of a run is worth: the headline, the table of results, and its way there."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from phyb.envs.tasks import normalized_score
+from phyb.report.elements import MISSING, Section, cards, duration, show, table
+from phyb.report.figures import curve_panel
+from phyb.report.source import RunData, mapping, number, series
+
+NO_SIMULATOR = "No simulator was given, so true returns are not known; only the belief can judge the policy."
+
+
+def _score(run: RunData, value: float | None) -> float | None:
+    return None if value is None or run.task is None else normalized_score(run.task, value)
+
+
+def _lower_bound(run: RunData) -> bool | None:
+    """Whether the return under the belief is at most the true one, within two standard errors of the gap."""
+    stated = run.result.get("belief_is_lower_bound")
+    if isinstance(stated, bool):
+        return stated
+    names = ("belief_return", "mean_return", "belief_std_error", "std_error")
+    belief, true, *errors = (number(run.result.get(name)) for name in names)
+    if belief is None or true is None:
+        return None
+    return belief <= true + 2.0 * math.hypot(*(error or 0.0 for error in errors))
+
+
+def headline(run: RunData) -> Section:
+    """Score, regret, and whether the belief kept its promise."""
+    mean, error = (number(run.result.get(key)) for key in ("mean_return", "std_error"))
+    optimum, regret = (number(run.result.get(key)) for key in ("optimal_return", "regret"))
+    belief, behaviour = (number(run.result.get(key)) for key in ("belief_return", "behaviour_return"))
+    episodes, bound = number(run.result.get("episodes")), _lower_bound(run)
+    sentences: list[str] = []
+    items: list[tuple[str, str, str]] = []
+    if mean is not None:
+        over = f" over {episodes:,.0f} episodes" if episodes is not None else ""
+        margin = f" ± {show(error, 2)} (standard error{over})" if error is not None else ""
+        log = f"; the policy that made the log earned {show(behaviour, 2)}" if behaviour is not None else ""
+        sentences.append(f"The policy earns {show(mean, 2)}{margin} per episode{log}.")
+        score, best = number(run.result.get("normalized_score")), _score(run, optimum)
+        remark = f"the optimum is {show(best, 2)}" if best is not None else f"mean return {show(mean, 2)}"
+        items.append(("Mean return", show(mean, 2), "") if score is None else ("Score", show(score, 2), remark))
+    else:
+        sentences.append(NO_SIMULATOR if run.result else "This run has not been evaluated yet.")
+    if regret is not None and optimum:
+        items.append(("Regret", show(regret, 2), show(100 * regret / abs(optimum), 2, " % of the optimum")))
+        sentences.append(f"The best possible policy would earn {show(optimum, 2)}.")
+    if belief is not None and bound is not None:
+        sentences.append(
+            f"The return it expects under its belief, {show(belief, 2)}, {'is' if bound else 'is not'} a lower "
+            "bound of the true return within two standard errors."
+        )
+        remark = f"{show(belief, 2)} promised, {show(mean, 2)} earned"
+        items.append(("Belief is a lower bound", "yes" if bound else "no", remark))
+    elif belief is not None:
+        items.append(("Return under the belief", show(belief, 2), f"behaviour {show(behaviour, 2)}"))
+    return Section("headline", "In short", [" ".join(sentences)], html=cards(items) if items else "")
+
+
+def results(run: RunData) -> Section | None:
+    """The table of results and the time each stage took."""
+    if not run.result:
+        return None
+    get = {key: number(value) for key, value in run.result.items()}.get
+    optimum = get("optimal_return")
+
+    def row(name: str, value: float | None, error: float | None = None, tail: float | None = None) -> list[str]:
+        regret = None if optimum is None or value is None else optimum - value
+        return [name, *(show(each, 2) for each in (_score(run, value), value, error, tail, regret))]
+
+    rows = [
+        row("this policy", get("mean_return"), get("std_error"), get("cvar_10")),
+        row("under its belief", get("belief_return"), get("belief_std_error")),
+    ]
+    rows += [row("optimum", optimum)] if optimum is not None else []
+    rules = mapping(run.result.get("rules"))
+    others = [("behaviour, in the log", get("behaviour_return"))]
+    others += [(f"rule: {name}", number(mapping(rule).get("mean_return"))) for name, rule in rules.items()]
+    known = sorted(((-value, name) for name, value in others if value is not None))
+    rows += [row(name, -value) for value, name in known]
+    head = ["", "score", "mean return", "std. error", "CVaR 10 %", "regret"]
+    kept = [0] + [i for i in range(1, len(head)) if any(each[i] != MISSING for each in rows)]
+    if len(kept) == 1:
+        return None
+    html = table([head[i] for i in kept], [[each[i] for i in kept] for each in rows], strong=0, label="Results")
+    notes = {
+        1: "scores of 0 and 100 are the reference returns of the task",
+        4: "CVaR 10 % is the mean of the worst tenth of episodes",
+        5: "regret is the return lost against the optimum",
+    }
+    note = "; ".join(words for column, words in notes.items() if column in kept)
+    tables = f'<div class="tables">{html}{_times(run)}</div>'
+    return Section("results", "Results", [f"How to read it: {note}."] if note else [], html=tables)
+
+
+def _times(run: RunData) -> str:
+    seconds = {name: number(value) for name, value in mapping(run.result.get("wall_seconds")).items()}
+    known = {name: value for name, value in seconds.items() if value is not None}
+    total = sum(known.values())
+    if total <= 0:
+        return ""
+    lines = [[name, duration(value), f"{100 * value / total:.0f} %"] for name, value in known.items()]
+    return table(["stage", "wall time", "share"], [*lines, ["total", duration(total), ""]], label="Wall time")
+
+
+def learning_curve(run: RunData) -> Section | None:
+    """Score over training beside the optimum and the behaviour policy."""
+    lines = run.stage("evaluation")
+    scored = run.task is not None and len(series(lines, "normalized_score")[0]) > 0
+    metric, unit = ("normalized_score", "score") if scored else ("true_return", "return")
+    steps, values = series(lines, metric)
+    if not len(values):
+        return Section("learning", "Learning curve", [NO_SIMULATOR], short="Learning") if lines else None
+    in_unit = (lambda value: _score(run, value)) if scored else (lambda value: value)
+    optimum, behaviour = (in_unit(number(run.result.get(key))) for key in ("optimal_return", "behaviour_return"))
+    marks = [("optimum", optimum, "optimum"), ("behaviour", behaviour, "behaviour")]
+    draw = partial(
+        curve_panel,
+        curves=[(metric, "this policy", "true")],
+        unit=unit,
+        spread={metric: "true_std_error"},
+        spread_scale=(in_unit(1.0) or 0.0) - (in_unit(0.0) or 0.0),
+    )
+    panels = [draw(lines, title=f"True {unit} during training", levels=marks)]
+    late = values[steps >= 0.5 * steps[-1]]
+    if len(late) >= 4 and np.ptp(late) < 0.25 * np.ptp(values):
+        end = [line for line in lines if float(line["step"]) >= 0.5 * steps[-1]]
+        panels.append(draw(end, title="The second half, enlarged", levels=marks[:1]))
+    best = int(np.argmax(values))
+    seen = (
+        "it is also the best one seen."
+        if best == len(values) - 1
+        else f"the best seen on the way was {show(values[best])} after {steps[best]:,.0f} updates."
+    )
+    sentences = [
+        "Each point is the policy at that moment, run in the simulator; the band is two standard errors.",
+        f"This run went from {show(values[0])} to {show(values[-1])} in {steps[-1]:,.0f} updates. The last policy "
+        f"is the one that counts; {seen}",
+    ]
+    return Section("learning", "Learning curve", sentences, [panel for panel in panels if panel], short="Learning")
+
+
+def belief_against_truth(run: RunData) -> Section | None:
+    """Return under the belief beside the true return over training."""
+    lines = run.stage("evaluation")
+    panel = curve_panel(
+        lines,
+        [
+            ("true_return", "true return", "true"),
+            ("belief_return", "return under the belief", "belief"),
+            ("start_value", "learned value of start states", "extra"),
+        ],
+        title="Return under the belief and true return",
+        unit="return",
+        levels=[("optimum", number(run.result.get("optimal_return")), "optimum")],
+        spread={"true_return": "true_std_error", "belief_return": "belief_std_error"},
+    )
+    if panel is None:
+        return None
+    pairs = []
+    for line in lines:
+        belief, true = number(line.get("belief_return")), number(line.get("true_return"))
+        errors = (number(line.get(key)) or 0.0 for key in ("true_std_error", "belief_std_error"))
+        if belief is not None and true is not None:
+            pairs.append((belief, true, 2.0 * math.hypot(*errors)))
+    sentences = [
+        "A belief one can rely on promises no more than the policy delivers: the return under the belief stays "
+        "at or below the true return."
+    ]
+    if pairs:
+        held = sum(belief <= true + margin for belief, true, margin in pairs)
+        sentences.append(
+            f"Here it did so in {held} of {len(pairs)} evaluations, within two standard errors; at the end it "
+            f"promised {show(pairs[-1][0])} and delivered {show(pairs[-1][1])}."
+        )
+    else:
+        sentences.append(NO_SIMULATOR)
+    return Section("belief", "Belief against truth", sentences, [panel], short="Belief")

@@ -1,0 +1,194 @@
+"""Training a pool: it learns a known system and is judged honestly; the seed decides the rest."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phyb.data.log import Log
+from phyb.dynamics.fit import PoolConfig, fit_pool, split_rows
+from phyb.errors import DivergenceError
+
+CONFIG = PoolConfig(
+    pool_size=3,
+    model_hidden=(24,),
+    model_learning_rate=1e-2,
+    model_weight_decay=1e-4,
+    model_batch_size=128,
+    model_steps=900,
+    model_check_every=100,
+    model_patience=20,
+    holdout_fraction=0.15,
+    nll_beta=0.5,
+    model_gradient_clip=10.0,
+    log_std_bound_weight=0.01,
+    members_at_once=3,
+)
+QUICK = dataclasses.replace(CONFIG, pool_size=2, model_hidden=(4,), model_steps=60, model_check_every=20)
+SEED = 5
+
+
+@pytest.fixture(scope="module")
+def log(linear_log):
+    return linear_log()
+
+
+@pytest.fixture(scope="module")
+def small_log(linear_log):
+    return linear_log(episodes=12, steps=6)
+
+
+@pytest.fixture(scope="module")
+def pool(log):
+    return fit_pool(log, CONFIG, SEED)
+
+
+@pytest.fixture(scope="module")
+def quick_pool(small_log):
+    return fit_pool(small_log, QUICK, SEED)
+
+
+def unseen_rows(seed=9, count=500):
+    rng = np.random.default_rng(seed)
+    states = np.concatenate([rng.normal(0.0, 0.5, (count, 2)), np.full((count, 1), 3.0)], axis=1)
+    return states.astype(np.float32), rng.uniform(-1, 1, (count, 1)).astype(np.float32)
+
+
+def holdout_loss(pool, log, config, seed, *, with_ends):
+    """Each member's loss on the hold-out rows, in plain numpy."""
+    rows = split_rows(log, config.holdout_fraction, seed)[1]
+    heads = pool.heads(jnp.arange(pool.size), log.observations[rows], log.actions[rows])
+    change = np.concatenate([log.next_observations - log.observations, log.rewards[:, None]], axis=1)[rows]
+    scale = np.asarray(pool.outputs.scale)
+    targets = np.where(scale > 0, (change - pool.outputs.mean) / np.where(scale > 0, scale, 1.0), 0.0)
+    error = (targets - heads.mean) / np.exp(heads.log_std)
+    loss = np.mean(np.sum(0.5 * error**2 + heads.log_std, axis=-1), axis=-1)
+    sign = np.where(log.terminated[rows], -1.0, 1.0)
+    return loss + with_ends * np.mean(np.log1p(np.exp(sign * np.asarray(heads.done_logit))), axis=-1)
+
+
+def test_the_pool_recovers_mean_and_noise_of_a_linear_system(pool, linear_system):
+    observations, actions = unseen_rows()
+    mean, std, reward = linear_system(observations, actions)
+    told = pool.predict(jnp.arange(3), observations, actions)
+    error = np.sqrt(np.mean((told.next_mean - mean) ** 2, axis=1))
+    assert np.all(error[:, :2] < [0.02, 0.08])
+    assert np.all(np.sqrt(np.mean((told.reward_mean - reward) ** 2, axis=1)) < 0.04)
+    np.testing.assert_allclose(np.median(told.next_std[..., :2], axis=1), np.tile(std[:2], (3, 1)), rtol=0.15)
+    np.testing.assert_allclose(np.median(told.reward_std, axis=1), 0.1, rtol=0.15)
+
+
+def test_a_column_that_never_changes_is_predicted_exactly(pool):
+    observations, actions = unseen_rows()
+    told = pool.predict(jnp.arange(3), observations, actions)
+    np.testing.assert_array_equal(told.next_mean[..., 2], 3.0)
+    np.testing.assert_array_equal(told.next_std[..., 2], 0.0)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((pool, told)))
+
+
+def test_the_termination_head_learns_its_threshold(pool):
+    observations, actions = unseen_rows()
+    margin = observations[:, 0] + actions[:, 0] - 1.2
+    ends = np.asarray(pool.predict(jnp.arange(3), observations, actions).done_probability)
+    clear = np.abs(margin) > 0.2
+    assert np.mean((ends[:, clear] > 0.5) == (margin[clear] > 0)) > 0.98
+    assert np.mean(ends[:, margin < -0.5]) < 0.02
+
+
+def test_members_differ(pool):
+    for leaf in jax.tree.leaves(eqx.filter(pool.members, eqx.is_array)):
+        for one, other in ((0, 1), (0, 2), (1, 2)):
+            assert not np.array_equal(leaf[one], leaf[other])
+    told = pool.predict(jnp.arange(3), *unseen_rows())
+    assert float(jnp.mean(jnp.std(told.next_mean[..., 1], axis=0))) > 1e-3
+
+
+def test_the_reported_loss_is_that_of_the_returned_weights(pool, log):
+    np.testing.assert_allclose(pool.holdout_nll, holdout_loss(pool, log, CONFIG, SEED, with_ends=1), rtol=1e-3)
+
+
+def test_the_best_weights_are_kept_when_training_goes_on_to_overfit(small_log):
+    nothing = np.zeros(len(small_log), bool)
+    endless = dataclasses.replace(small_log, terminated=nothing, truncated=small_log.episode_ends)
+    config = dataclasses.replace(CONFIG, pool_size=2, model_steps=1500, model_check_every=50, nll_beta=0.0)
+    seen = []
+    pool = fit_pool(endless, config, SEED, progress=lambda done, total, loss: seen.append(loss))
+    assert seen[-1] == seen[-4], "the best weights must not be the last for this test to say anything"
+    assert np.all(np.diff(seen) <= 0)
+    assert seen[-1] == pytest.approx(float(pool.holdout_nll.mean()), rel=1e-5)
+    # Nothing ends in this log, so the termination head has no part in the loss.
+    recomputed = holdout_loss(pool, endless, config, SEED, with_ends=0)
+    np.testing.assert_allclose(pool.holdout_nll, recomputed, rtol=1e-3)
+
+
+def test_patience_ends_training_early(small_log):
+    config = dataclasses.replace(
+        QUICK, model_learning_rate=0.0, model_steps=1000, model_check_every=5, model_patience=4
+    )
+    seen = []
+    fit_pool(small_log, config, SEED, progress=lambda done, total, loss: seen.append((done, total)))
+    assert [done for done, _ in seen] == [10, 20, 30, 40, 50], "one look that sets the mark, then four in vain"
+    assert {total for _, total in seen} == {2000}
+
+
+def test_members_do_not_depend_on_the_group_they_are_trained_in(small_log, quick_pool):
+    alone = fit_pool(small_log, dataclasses.replace(QUICK, members_at_once=1), SEED)
+    for one, other in zip(jax.tree.leaves(quick_pool), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_the_seed_decides_everything(small_log, quick_pool):
+    assert eqx.tree_equal(fit_pool(small_log, QUICK, SEED), quick_pool)
+    other = fit_pool(small_log, QUICK, SEED + 1)
+    assert not np.allclose(other.members.trunk.weights[0], quick_pool.members.trunk.weights[0], atol=0.1)
+
+
+@pytest.mark.parametrize("broken", ["infinite", "not a number"])
+def test_a_loss_that_is_not_finite_stops_training(small_log, broken):
+    rate = 1e20 if broken == "infinite" else QUICK.model_learning_rate
+    if broken == "not a number":
+        small_log = dataclasses.replace(small_log, rewards=np.full(len(small_log), np.nan, np.float32))
+    with pytest.raises(DivergenceError, match="20 steps"):
+        fit_pool(small_log, dataclasses.replace(QUICK, model_learning_rate=rate), SEED)
+
+
+@st.composite
+def episode_lengths(draw):
+    return draw(st.lists(st.integers(1, 9), min_size=1, max_size=30))
+
+
+def log_of(lengths):
+    rows = sum(lengths)
+    ends = np.zeros(rows, bool)
+    ends[np.cumsum(lengths) - 1] = True
+    zeros = np.zeros((rows, 1), np.float32)
+    bound = np.ones(1, np.float32)
+    return Log(zeros, zeros, zeros[:, 0], zeros, ends, np.zeros(rows, bool), -bound, bound)
+
+
+@given(lengths=episode_lengths(), fraction=st.floats(0.05, 0.5), seed=st.integers(0, 100))
+@settings(max_examples=100, deadline=None)
+def test_hold_out_rows_never_overlap_training_and_whole_episodes_stay_together(lengths, fraction, seed):
+    log = log_of(lengths)
+    train, holdout = split_rows(log, fraction, seed)
+    assert len(train) > 0
+    assert len(holdout) > 0
+    if len(log) == 1:
+        return
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, holdout])), np.arange(len(log)))
+    if len(lengths) >= 5:
+        episode = log.episode_of_row
+        assert not set(episode[train]) & set(episode[holdout])
+        held = len(set(episode[holdout]))
+        assert held == pytest.approx(fraction * len(lengths), abs=1.0)
+
+
+def test_another_seed_holds_out_other_episodes():
+    log = log_of([3] * 40)
+    np.testing.assert_array_equal(split_rows(log, 0.2, 1)[1], split_rows(log, 0.2, 1)[1])
+    assert set(split_rows(log, 0.2, 1)[1]) != set(split_rows(log, 0.2, 2)[1])

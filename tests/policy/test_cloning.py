@@ -1,0 +1,59 @@
+"""Behaviour cloning recovers the policy that made the log."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phyb.policy.actor import Actor, squash
+from phyb.policy.cloning import clone
+
+
+@pytest.fixture(scope="module")
+def linear_policy():
+    """Draws with mean 0.8 x0 - 0.4 x1 and deviation 0.3, before the tanh."""
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(4000, 2)).astype(np.float32)
+    mean = observations @ np.array([0.8, -0.4], np.float32)
+    draws = mean + 0.3 * rng.normal(size=4000)
+    return observations, np.tanh(draws)[:, None].astype(np.float32), mean
+
+
+def test_cloning_recovers_mean_and_spread_of_a_linear_policy(linear_policy):
+    observations, actions, mean = linear_policy
+    actor = Actor(jax.random.key(0), 2, 1, (16,))
+    run = jax.jit(partial(clone, steps=800, learning_rate=1e-2, batch_size=128))
+    cloned = run(jax.random.key(1), actor, observations, actions)
+    pi = cloned(observations)
+    ordinary = np.abs(observations).max(axis=1) < 2
+    assert np.sqrt(np.mean((pi.mean[:, 0] - mean)[ordinary] ** 2)) < 0.06
+    assert float(jnp.median(jnp.exp(pi.log_std))) == pytest.approx(0.3, rel=0.1)
+    again = run(jax.random.key(1), actor, observations, actions)
+    np.testing.assert_array_equal(again(observations).mean, pi.mean)
+
+
+def test_actions_at_the_bounds_do_not_break_cloning():
+    observations, actions = jnp.linspace(-1, 1, 64)[:, None], jnp.sign(jnp.linspace(-1, 1, 64))[:, None]
+    cloned = clone(
+        jax.random.key(0), Actor(jax.random.key(1), 1, 1, (8,)), observations, actions,
+        steps=200, learning_rate=3e-2, batch_size=32,
+    )  # fmt: skip
+    chosen = squash(cloned(observations).mean)
+    assert np.all(np.isfinite(chosen))
+    assert float(jnp.mean(jnp.sign(chosen) == actions)) > 0.9
+
+
+def test_no_steps_leave_the_actor_as_it_was():
+    actor = Actor(jax.random.key(1), 1, 1, (4,))
+    same = clone(
+        jax.random.key(0),
+        actor,
+        jnp.zeros((3, 1)),
+        jnp.zeros((3, 1)),
+        steps=0,
+        learning_rate=1.0,
+        batch_size=2,
+    )
+    np.testing.assert_array_equal(same.trunk.weights[0], actor.trunk.weights[0])

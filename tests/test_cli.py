@@ -1,0 +1,125 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from phyb.cli import Train, main, parse
+from phyb.training.settings import preset
+
+TINY = (
+    "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --ensemble-size 3 --subset-size 2 "
+    "--policy-hidden 8 --real-batch-size 8 --rollouts 8 --clone-steps 5 --steps 20 --log-every 10 --evaluate-every 10 "
+    "--checkpoint-every 10 --transitions 500 --evaluation-episodes 50 --final-episodes 60"
+).split()
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = 0
+    try:
+        main(list(arguments))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_defaults_come_from_the_preset_on_the_command_line():
+    command = parse(["train", "liquidation", "--preset", "paper", "--subset-size", "3"])
+    assert isinstance(command, Train)
+    paper = preset("paper")
+    assert command.pool == paper.pool
+    assert command.agent.belief.subset_size == 3
+    assert command.agent.potential_mix == paper.agent.potential_mix
+
+
+def test_train_help_explains_every_setting(capsys):
+    code, out, _ = run(capsys, "train", "--help")
+    assert code == 0
+    flags = {word.strip("│, ") for word in out.split() if word.startswith("--")}
+    for part in (preset("cpu").pool, preset("cpu").agent, preset("cpu").agent.belief, preset("cpu").training):
+        for name in part.__dataclass_fields__:
+            if name != "belief":
+                assert f"--{name.replace('_', '-')}" in flags
+                documented = type(part).__doc__
+                assert documented
+
+
+@pytest.mark.parametrize("command", [[], ["evaluate"], ["report"], ["data"], ["data", "describe"], ["oracle"]])
+def test_every_command_has_help(capsys, command):
+    code, out, _ = run(capsys, *command, "--help")
+    assert code == 0
+    assert "usage: phyb" in out
+
+
+def test_train_then_resume_evaluate_and_report(capsys, tmp_path):
+    folder = str(tmp_path / "run")
+    code, out, _ = run(capsys, "train", "liquidation", "--out", folder, *TINY)
+    assert code == 0
+    assert "exact optimum" in out
+    assert "report.html" in out
+    code, _, err = run(capsys, "train", "liquidation", "--out", folder, *TINY)
+    assert code == 2
+    assert "--resume" in err
+    code, out, _ = run(capsys, "train", "liquidation", "--out", folder, "--resume", *TINY)
+    assert code == 0
+    assert "finished" in out
+    code, out, _ = run(capsys, "evaluate", folder, "--episodes", "100")
+    assert code == 0
+    assert "CVaR" in out
+    (tmp_path / "run" / "report.html").unlink()
+    assert run(capsys, "report", folder)[0] == 0
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_make_then_describe_a_log(capsys, tmp_path):
+    file = tmp_path / "log.hdf5"
+    assert run(capsys, "data", "make", "liquidation", "--transitions", "300", "--seed", "3", "--out", str(file))[0] == 0
+    code, _, err = run(capsys, "data", "make", "liquidation", "--out", str(file))
+    assert code == 2
+    assert "already exists" in err
+    code, out, _ = run(capsys, "data", "describe", str(file))
+    assert code == 0
+    assert "300" in out
+
+
+def test_oracle_shows_the_optimum(capsys):
+    code, out, _ = run(capsys, "oracle", "liquidation")
+    assert code == 0
+    assert "137.48" in out
+    assert "wait to the end" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["data", "describe", "nowhere.npz"], "nowhere.npz"),
+        (["train", "nowhere.hdf5"], "nowhere.hdf5"),
+        (["train", "liquidation", "--subset-size", "20"], "subset_size"),
+        (["train", "liquidation", "--no-such-option", "1"], "no-such-option"),
+        (["evaluate", "nowhere"], "not a run folder"),
+        (["report", "nowhere"], "not a run folder"),
+    ],
+)
+def test_bad_requests_exit_with_2_and_a_message_without_traceback(capsys, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert said in out + err
+    assert "Traceback" not in out + err
+
+
+def test_the_installed_command_works_as_a_process(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "phyb.cli", "data", "describe", str(tmp_path / "x.npz")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "x.npz" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_result_of_a_run_is_strict_json(capsys, tmp_path):
+    run(capsys, "train", "liquidation", "--out", str(tmp_path / "run"), *TINY)
+    json.loads((tmp_path / "run" / "result.json").read_text(), parse_constant=pytest.fail)

@@ -1,0 +1,133 @@
+"""The whole way from a log to a judged policy, small."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import phyb
+from phyb.algorithms.phyb import PhyBConfig
+from phyb.belief.backup import BeliefConfig
+from phyb.data.collect import collect_liquidation
+from phyb.dynamics.fit import PoolConfig
+from phyb.errors import UsageError
+from phyb.training.settings import Settings, TrainingConfig
+
+QUIET = Console(quiet=True)
+LEARNS = Settings(
+    pool=PoolConfig(pool_size=5, model_hidden=(32, 32), model_steps=1500, model_check_every=300),
+    agent=PhyBConfig(
+        belief=BeliefConfig(ensemble_size=4, subset_size=3, noise_samples=2),
+        policy_hidden=(64, 64),
+        real_batch_size=64,
+        rollouts=64,
+        actor_candidates=4,
+        reference_candidates=4,
+        logged_candidates=2,
+        target_divergence=1.5,
+        critic_learning_rate=3e-3,
+        actor_learning_rate=1e-3,
+        reference_rate=5e-3,
+        clone_steps=300,
+    ),
+    training=TrainingConfig(steps=2500, log_every=250, evaluate_every=1250, checkpoint_every=1250, transitions=20_000),
+)
+TINY = Settings(
+    pool=PoolConfig(pool_size=2, model_hidden=(8,), model_steps=20, model_check_every=10),
+    agent=dataclasses.replace(LEARNS.agent, policy_hidden=(8,), real_batch_size=8, rollouts=8, clone_steps=5),
+    training=TrainingConfig(
+        steps=20,
+        log_every=10,
+        evaluate_every=10,
+        checkpoint_every=10,
+        transitions=500,
+        evaluation_episodes=50,
+        final_episodes=60,
+    ),
+)
+PROMISED = (
+    "task algorithm preset seed steps normalized_score mean_return std_error cvar_10 optimal_return regret "
+    "behaviour_return belief_return episodes wall_seconds versions"
+).split()
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    place = tmp_path_factory.mktemp("learned")
+    return phyb.train("liquidation", settings=LEARNS, out=place / "run", cache=place / "cache", console=QUIET)
+
+
+def test_it_learns_to_wait_for_a_good_price(learned):
+    rules = learned.result["rules"]
+    # Neither the behaviour (73) nor any rule that ignores the price and the clock reaches this.
+    assert learned.result["normalized_score"] > rules["equal slices"]["normalized_score"] + 4.0
+    assert learned.result["normalized_score"] < 102.5
+
+
+def test_the_return_under_the_belief_is_a_lower_bound(learned):
+    assert learned.result["belief_is_lower_bound"] is True
+
+
+def test_the_run_folder_holds_what_is_promised(learned):
+    names = {path.name for path in learned.folder.iterdir()}
+    files = "config.json metrics.jsonl tensorboard checkpoints policy result.json report.html diagnostics.json"
+    assert set(files.split()) <= names
+    result = json.loads((learned.folder / "result.json").read_text())
+    assert set(PROMISED) <= result.keys()
+    assert result["episodes"] >= 5000
+    assert np.isclose(result["regret"], result["optimal_return"] - result["mean_return"])
+    assert {"collect", "pool", "policy", "evaluate"} <= result["wall_seconds"].keys()
+
+
+def test_the_saved_policy_acts_as_the_trained_one(learned):
+    observation = np.array([0.0, 100.0, 1.0], np.float32)
+    action = phyb.load_policy(learned.folder).act(observation)
+    assert action.shape == (1,)
+    assert np.array_equal(action, learned.policy.act(observation))
+
+
+def test_evaluating_the_run_again_agrees_within_error(learned):
+    again = phyb.evaluate_run(learned.folder, 20_000, console=QUIET)
+    error = np.hypot(again["std_error"], learned.result["std_error"])
+    assert abs(again["mean_return"] - learned.result["mean_return"]) < 4 * error
+
+
+def tiny(place, **kwargs):
+    return phyb.train("liquidation", settings=TINY, cache=place / "cache", console=QUIET, **kwargs)
+
+
+def test_the_same_seed_gives_the_same_numbers(tmp_path):
+    first, second = tiny(tmp_path, out=tmp_path / "a"), tiny(tmp_path, out=tmp_path / "b")
+    for name in ("mean_return", "belief_return", "cvar_10"):
+        assert first.result[name] == second.result[name]
+    policies = [run.folder / "policy" / "policy.safetensors" for run in (first, second)]
+    assert policies[0].read_bytes() == policies[1].read_bytes()
+
+
+def test_an_existing_folder_is_never_overwritten(tmp_path):
+    run = tiny(tmp_path, out=tmp_path / "run")
+    before = (run.folder / "result.json").read_bytes()
+    with pytest.raises(UsageError, match="--resume"):
+        tiny(tmp_path, out=run.folder)
+    with pytest.raises(UsageError, match="seed: 1 here, 0 in the run"):
+        tiny(tmp_path, out=run.folder, seed=1, resume=True)
+    assert tiny(tmp_path, out=run.folder, resume=True).result == run.result
+    assert (run.folder / "result.json").read_bytes() == before
+
+
+def test_a_log_without_a_simulator_is_judged_under_the_belief_only(tmp_path):
+    file = tmp_path / "trading.npz"
+    log = dataclasses.replace(collect_liquidation(500, 0), env_id=None)
+    phyb.save_log(log, file)
+    run = phyb.train(file, settings=TINY, out=tmp_path / "run", cache=tmp_path, console=QUIET)
+    assert run.result["mean_return"] is None
+    assert run.result["belief_is_lower_bound"] is None
+    assert np.isfinite(run.result["belief_return"])
+    assert (run.folder / "report.html").is_file()
+
+
+def test_an_unknown_task_is_told_apart_from_a_missing_file(tmp_path):
+    with pytest.raises(UsageError, match="no such task or file"):
+        phyb.train("liquidatoin", out=tmp_path / "run", console=QUIET)
