@@ -64,7 +64,7 @@ class Standardizer(eqx.Module):
 
     def __call__(self, rows: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         """Standardised rows; constant columns become 0 whatever they hold."""
-        known = self.scale > 0
+        known = self.scale != 0  # a scale that is not a number must show, not pass for a constant column
         return jnp.where(known, (rows - self.mean) / jnp.where(known, self.scale, 1.0), 0.0)
 
     def inverse(self, rows: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:

@@ -38,8 +38,9 @@ from phyb.training.progress import Stages
 from phyb.training.settings import Preset, Settings, difference, preset
 
 FORMAT_VERSION = 1
-_BELIEF_EPISODES = 1000
-_FINAL_BELIEF_EPISODES = 5000
+# Steps imagined for one estimate of the return under the belief, and episodes of a simulator that is not vectorised:
+# on the way, and at the end.
+_BELIEF_STEPS, _FINAL_BELIEF_STEPS = 20_000, 100_000
 _SLOW_EPISODES, _FINAL_SLOW_EPISODES = 20, 100
 
 
@@ -80,6 +81,10 @@ class _Job:
         if chosen != "auto":
             return chosen
         return self.task.termination if self.task is not None and self.task.termination is not None else "learned"
+
+    def belief_episodes(self, final: bool) -> int:
+        """Imagined episodes of an evaluation: fewer where episodes are long."""
+        return max(50, (_FINAL_BELIEF_STEPS if final else _BELIEF_STEPS) // self.horizon)
 
     def episodes(self, final: bool) -> int:
         """Episodes of an evaluation: as set, but few where the simulator is slow."""
@@ -245,14 +250,14 @@ def _optimize(job: _Job, algorithm: PhyB, problem: Problem) -> PhyBState:
     def evaluate(state: PhyBState, step: int) -> dict[str, Any]:
         policy = algorithm.policy(state, problem)
         found: dict[str, Any] = {}
-        starts = np.asarray(problem.starts[:_BELIEF_EPISODES])
+        starts = np.asarray(problem.starts[: job.belief_episodes(False)])
         if job.env_id is not None:
             real = summarize(episode_returns(policy.act, job.env_id, job.episodes(False), job.seed + 1))
             found |= {"true_return": real.mean, "true_std_error": real.std_error}
             if job.task is not None:
                 found["normalized_score"] = normalized_score(job.task, real.mean)
         imagined = _belief_summary(job, policy, state, problem, starts, step)
-        value = state.slow_value(problem.standardizer(problem.starts[:_BELIEF_EPISODES])).mean() * problem.reward_scale
+        value = state.slow_value(problem.standardizer(problem.starts)).mean() * problem.reward_scale
         return found | {
             "belief_return": imagined.mean,
             "belief_std_error": imagined.std_error,
@@ -297,13 +302,13 @@ def _judge(job: _Job, policy: Policy, state: PhyBState, problem: Problem) -> dic
         "episodes": None,
         "rules": {},
     }
-    starts = np.asarray(problem.starts[:_FINAL_BELIEF_EPISODES])
+    starts = np.asarray(problem.starts[: job.belief_episodes(True)])
     with job.stages.stage("evaluate", "judge ", job.episodes(True)) as advance:
         if job.env_id is not None:
             count = job.episodes(True)
             returns = episode_returns(policy.act, job.env_id, count, seed, lambda done: advance(done, ""))
             real = summarize(returns)
-            starts = start_observations(job.env_id, count, seed)[:_FINAL_BELIEF_EPISODES]
+            starts = start_observations(job.env_id, count, seed)[: job.belief_episodes(True)]
             result |= {
                 "mean_return": real.mean,
                 "std_error": _finite_or_none(real.std_error),
@@ -365,8 +370,14 @@ def evaluate_run(
     with Stages(console).stage("evaluate", "episodes", episodes) as advance:
         found = summarize(episode_returns(policy.act, env_id, episodes, seed, lambda done: advance(done, "")))
     optimum = task.optimal_return if task is not None else None
-    return dataclasses.asdict(found) | {
+    return {
         "env_id": env_id,
+        "mean_return": found.mean,
+        "std_error": _finite_or_none(found.std_error),
+        "cvar_10": found.cvar_10,
+        "episodes": found.episodes,
+        "min": found.min,
+        "max": found.max,
         "normalized_score": normalized_score(task, found.mean) if task is not None else None,
         "regret": optimum - found.mean if optimum is not None else None,
     }

@@ -55,7 +55,7 @@ def linear_pool(members=4, std=NOISE, error=0.0, end_bias=-20.0, seed=0):
     def member(number):
         weight, bias = np.zeros((4, 9)), np.zeros(9)
         weight[:, :4] = CHANGE.T + error * rng.standard_normal((4, 4))
-        weight[:, 2] = 0.0
+        weight[:, 2] = weight[2] = 0.0  # the constant column neither changes nor matters
         bias[4:8], bias[8] = np.log(np.maximum(std, 1e-6)), end_bias
         parts = (weight, bias, np.full(4, -30.0), np.full(4, 30.0))
         where = lambda m: (m.trunk.weights[0], m.trunk.biases[0], m.min_log_std, m.max_log_std)  # noqa: E731
@@ -135,11 +135,11 @@ def test_wrong_confidence_is_detected(log, factor, square):
 
 
 def test_disagreement_warns_of_error_and_the_mean_of_members_beats_one_of_them(log):
-    found = strict(diagnose(linear_pool(members=20, std=0.01 * NOISE + 1e-4, error=0.5), log, HOLDOUT))
+    found = strict(diagnose(linear_pool(std=0.01 * NOISE + 1e-4, error=0.5), log, HOLDOUT))
     first = found["dimensions"][0]
     assert first["pool_rmse"] < 0.7 * first["member_rmse"]
-    assert first["spread_error_correlation"] > 0.15
-    assert found["spread_error_correlation"] > 0.15
+    assert first["spread_error_correlation"] > 0.1
+    assert found["spread_error_correlation"] > 0.3
     predicted = [group["predicted_std"] for group in first["bins"]]
     assert predicted == sorted(predicted)
 
@@ -205,7 +205,7 @@ def test_learned_ends_without_any_end_in_the_log_have_no_recall(log):
     assert ends["recall"] is None
     assert ends["precision"] is None
     assert ends["false_end_rate"] == pytest.approx(0.0, abs=1e-6)
-    assert diagnose(linear_pool(), log, HOLDOUT[:100], termination="none")["termination"] is None
+    assert diagnose(linear_pool(), log, HOLDOUT, termination="none")["termination"] is None
 
 
 def test_the_same_seed_gives_the_same_numbers(log, truth):

@@ -104,7 +104,8 @@ def fit_pool(
     inputs, outputs, train, holdout = _prepare(log, config, seed)
     done_weight = 1.0 if learn_termination and bool(log.terminated.any()) else 0.0
     optimizer = _optimizer(config)
-    start = eqx.filter_jit(partial(_start, config=config, optimizer=optimizer, rows=len(train.done)))
+    # Not compiled as a whole: the random draws in it compile once each, and later fits find them compiled.
+    start = partial(_start, config=config, optimizer=optimizer, rows=len(train.done))
     look = eqx.filter_jit(partial(_train_and_look, config=config, optimizer=optimizer, done_weight=done_weight))
     sizes = (train.inputs.shape[1], train.targets.shape[1])
     keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(jnp.arange(config.pool_size))

@@ -79,8 +79,8 @@ dl { margin: 0; }
 .note { font-size: .85rem; color: var(--muted); max-width: none; }
 dl div { display: flex; justify-content: space-between; gap: 1rem; border-bottom: 1px solid var(--grid);
   padding: .15rem 0; break-inside: avoid; }
-dt { color: var(--muted); overflow-wrap: anywhere; }
-dd { margin: 0; text-align: right; overflow-wrap: anywhere; min-width: 35%%; }
+dt { color: var(--muted); flex: 0 0 auto; max-width: 65%%; overflow-wrap: anywhere; }
+dd { margin: 0; text-align: right; overflow-wrap: anywhere; min-width: 0; }
 @media (max-width: 34rem) {
   main, header { padding-left: .6rem; padding-right: .6rem; }
   main > section { padding: 1rem .9rem; }

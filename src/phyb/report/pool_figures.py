@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -67,12 +69,13 @@ def growth_panel(lengths: np.ndarray, growth: Record, name: str, unit: str = "RM
             axes.set_ylim(bottom=0.0)
         svg = to_svg(figure, f"growth {name}")
     at = f"at {lengths[0]:.0f} and {lengths[-1]:.0f} steps"
-    said = "; ".join(f"{label} {values[0]:.3g} and {values[-1]:.3g}" for label, *_, values in curves)
+    word = lambda value: f"{value:.3g}" if np.isfinite(value) else "not known"  # noqa: E731
+    said = "; ".join(f"{label} {word(values[0])} and {word(values[-1])}" for label, *_, values in curves)
     legend = [Key(label, color, "line" if dash == "-" else "dashed") for label, color, dash, _ in curves]
     return Panel(name, svg, f"Error of {name} {at}: {said}.", legend)
 
 
-def worst_calibrated(dimensions: list[Record], count: int) -> list[Record]:
+def worst_calibrated(dimensions: Sequence[Record], count: int) -> list[Record]:
     """The outputs whose standardised squared error is farthest from 1, in their own order."""
 
     def distance(dimension: Record) -> float:

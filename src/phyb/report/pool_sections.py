@@ -63,13 +63,16 @@ def _calibration_summary(run: RunData, dimensions: list[Record]) -> str:
 
 def _ends_summary(ends: Record) -> str:
     kind = "a rule on imagined successors" if ends.get("kind") == "rule" else "the learned head"
-    names = ("precision", "recall", "false_end_rate", "worst_member_false_end_rate")
-    precision, recall, false, worst = (_percent(number(ends.get(name))) for name in names)
-    return (
-        f"Ends of episodes, by {kind}: {precision} of the foreseen ends happened (precision), {recall} of the "
-        f"ends were foreseen (recall); on rows that went on, an end was predicted with {false} on average and "
-        f"with {worst} by the gloomiest model."
-    )
+    parts = {
+        "precision": "{} of the foreseen ends happened (precision)",
+        "recall": "{} of the ends were foreseen (recall)",
+        "false_end_rate": "on rows that went on an end was predicted with {} on average",
+        "worst_member_false_end_rate": "and with {} by the gloomiest model",
+    }
+    known = [
+        words.format(_percent(value)) for key, words in parts.items() if (value := number(ends.get(key))) is not None
+    ]
+    return f"Ends of episodes, by {kind}: {', '.join(known)}." if known else "Ends of episodes could not be judged."
 
 
 def _one_step_table(run: RunData, dimensions: list[Record]) -> str:
@@ -161,9 +164,9 @@ def settings(run: RunData) -> Section:
     groups["versions"] = mapping(config.get("versions")) or mapping(run.result.get("versions"))
     html = "".join(settings_block(title, values) for title, values in groups.items() if values)
     count = sum(len(values) for title, values in groups.items() if title not in ("run", "data", "versions"))
-    sentences = [f"{count} settings; `phyb train --help` says what raising and lowering each of them does."]
+    sentences = [f"{count} settings; phyb train --help says what raising and lowering each of them does."]
     if run.damaged_lines:
-        sentences.append(f"{run.damaged_lines} lines of metrics.jsonl could not be read and were left out.")
+        sentences.append(f"Lines of metrics.jsonl that could not be read and were left out: {run.damaged_lines}.")
     body = f'<div class="groups">{html or MISSING}</div>'
     return Section("settings", "Settings and versions", sentences, html=body, short="Settings")
 

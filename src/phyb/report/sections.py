@@ -75,10 +75,10 @@ def results(run: RunData) -> Section | None:
         regret = None if optimum is None or value is None else optimum - value
         return [name, *(show(each, 2) for each in (_score(run, value), value, error, tail, regret))]
 
-    rows = [
-        row("this policy", get("mean_return"), get("std_error"), get("cvar_10")),
-        row("under its belief", get("belief_return"), get("belief_std_error")),
-    ]
+    rows = [row("this policy under its belief", get("belief_return"), get("belief_std_error"))]
+    if get("mean_return") is not None:
+        rows[0][0] = "under its belief"
+        rows.insert(0, row("this policy", get("mean_return"), get("std_error"), get("cvar_10")))
     rows += [row("optimum", optimum)] if optimum is not None else []
     rules = mapping(run.result.get("rules"))
     others = [("behaviour, in the log", get("behaviour_return"))]
@@ -117,7 +117,7 @@ def learning_curve(run: RunData) -> Section | None:
     metric, unit = ("normalized_score", "score") if scored else ("true_return", "return")
     steps, values = series(lines, metric)
     if not len(values):
-        return Section("learning", "Learning curve", [NO_SIMULATOR], short="Learning") if lines else None
+        return None
     in_unit = (lambda value: _score(run, value)) if scored else (lambda value: value)
     optimum, behaviour = (in_unit(number(run.result.get(key))) for key in ("optimal_return", "behaviour_return"))
     marks = [("optimum", optimum, "optimum"), ("behaviour", behaviour, "behaviour")]
@@ -150,6 +150,7 @@ def learning_curve(run: RunData) -> Section | None:
 def belief_against_truth(run: RunData) -> Section | None:
     """Return under the belief beside the true return over training."""
     lines = run.stage("evaluation")
+    judged = len(series(lines, "true_return")[0]) > 0
     panel = curve_panel(
         lines,
         [
@@ -157,7 +158,7 @@ def belief_against_truth(run: RunData) -> Section | None:
             ("belief_return", "return under the belief", "belief"),
             ("start_value", "learned value of start states", "extra"),
         ],
-        title="Return under the belief and true return",
+        title="Return under the belief" + (" and true return" if judged else ""),
         unit="return",
         levels=[("optimum", number(run.result.get("optimal_return")), "optimum")],
         spread={"true_return": "true_std_error", "belief_return": "belief_std_error"},
@@ -180,6 +181,12 @@ def belief_against_truth(run: RunData) -> Section | None:
             f"Here it did so in {held} of {len(pairs)} evaluations, within two standard errors; at the end it "
             f"promised {show(pairs[-1][0])} and delivered {show(pairs[-1][1])}."
         )
-    else:
-        sentences.append(NO_SIMULATOR)
-    return Section("belief", "Belief against truth", sentences, [panel], short="Belief")
+    promised = series(lines, "belief_return")[1]
+    if len(promised) and not pairs:
+        sentences.append(
+            f"Here the promise went from {show(promised[0])} to {show(promised[-1])}; what would be delivered is "
+            "not known."
+        )
+    return Section(
+        "belief", "Belief against truth" if judged else "Return under the belief", sentences, [panel], short="Belief"
+    )

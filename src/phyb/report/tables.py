@@ -27,7 +27,8 @@ def result_table(result: dict[str, Any]) -> Table:
         label = f"this policy ({result['episodes']:,} episodes, ± standard error)"
         mean = f"[bold]{_number(result['mean_return'])}[/]{error}"
         table.add_row(label, mean, f"[bold]{_number(result['normalized_score'])}[/]")
-        table.add_row("  regret against the optimum", _number(result["regret"]), "")
+        if result["regret"] is not None:
+            table.add_row("  regret against the optimum", _number(result["regret"]), "")
         table.add_row("  mean of its worst 10 % (CVaR)", _number(result["cvar_10"]), "")
     verdict = {True: "a lower bound: yes", False: "a lower bound: NO", None: "no simulator to compare with"}
     table.add_row(

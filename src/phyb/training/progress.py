@@ -50,8 +50,18 @@ class Stages:
         with Progress(*columns, console=self.console, speed_estimate_period=60.0) as progress:
             task = progress.add_task(title, total=total, info="")
 
+            shown, shown_at = 0.0, started
+
             def advance(completed: float, info: str) -> None:
+                nonlocal shown, shown_at
                 progress.update(task, completed=completed, info=info)
+                # A log file or a cluster's console shows no moving bar: a line now and then does instead.
+                now, due = time.monotonic(), bool(total) and 0.1 * total <= completed - shown and completed < total
+                if not self.console.is_terminal and total and due and now - shown_at > 5.0:
+                    shown, shown_at = completed, now
+                    left = (now - started) * (total - completed) / completed
+                    line = f"{title} {completed / total:4.0%}, about {left:,.0f} s left  {info}"
+                    self.console.print(line, highlight=False)
 
             try:
                 yield advance

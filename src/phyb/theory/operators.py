@@ -1,0 +1,81 @@
+"""The operators of the paper on one finite world, exactly, as functions of the state values V.
+
+All of them share one aggregate. With `q_i(s, a) = E_{s' ~ tau_i(s, a)} V(s')` and the k smallest q at (s, a),
+
+    f(q) = sum_i alpha_i q_i,      alpha_i ~ exp(-q_i / lambda)  on the subset, 0 elsewhere,
+
+evaluation backs up `r + gamma f(q)` with `V = E_pi Q`, the optimal operator with `V = max_p <p, Q> - beta D(p, mu)`.
+An operator on V has the same fixed points and needs S instead of S A numbers.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from phyb.belief.weights import WeightRule, subset_weights
+from phyb.policy.mirror import MirrorStep, divergence, mirror_step
+from phyb.theory.mdp import FiniteMDP, Hybrid
+
+
+def member_values(mdp: FiniteMDP, values: Float[Array, " states"]) -> Float[Array, "models states actions"]:
+    """q_i(s, a) = E_{s' ~ tau_i(s, a)} V(s')."""
+    return mdp.models @ values
+
+
+def hybrid_weights(
+    q: Float[Array, "models ..."], hybrid: Hybrid, rule: WeightRule = "softmax"
+) -> Float[Array, "models ..."]:
+    """alpha, by the same function the deep agent calls; other rules give robust, k-th minimum or average models."""
+    unused = jax.random.key(0)
+    size, temperature = hybrid
+    return subset_weights(unused, q, rule=rule, subset_size=size, temperature=temperature)  # pyright: ignore
+
+
+def aggregate(q: Float[Array, "models ..."], hybrid: Hybrid, rule: WeightRule = "softmax") -> Array:
+    """f(q) = sum_i alpha_i q_i, over the first axis."""
+    return jnp.sum(hybrid_weights(q, hybrid, rule) * q, axis=0)
+
+
+def backup(
+    mdp: FiniteMDP, values: Float[Array, " states"], hybrid: Hybrid, rule: WeightRule = "softmax"
+) -> Float[Array, "states actions"]:
+    """Q(s, a) = r(s, a) + gamma f(q(s, a))."""
+    return mdp.rewards + mdp.discount * aggregate(member_values(mdp, values), hybrid, rule)
+
+
+def expected(policy: Float[Array, "states actions"], q: Float[Array, "states actions"]) -> Float[Array, " states"]:
+    """V(s) = E_{a ~ pi} Q(s, a)."""
+    return jnp.sum(policy * q, axis=-1)
+
+
+def evaluation_operator(mdp: FiniteMDP, policy: Array, hybrid: Hybrid, q: Array, rule: WeightRule = "softmax") -> Array:
+    """(B^pi Q)(s, a), the paper's evaluation operator on Q."""
+    return backup(mdp, expected(policy, q), hybrid, rule)
+
+
+def regularised_value(q: Array, reference: Array, step_size: Array | float, omega: float) -> MirrorStep:
+    """V*(s) = max_p <p, Q(s, .)> - beta D_psi(p, mu(s)) with its maximiser, by the deep agent's mirror step."""
+    beta = jnp.broadcast_to(jnp.asarray(step_size, q.dtype), q.shape[:-1])
+    return mirror_step(q, reference, beta, omega)
+
+
+def optimal_operator(
+    mdp: FiniteMDP, reference: Array, hybrid: Hybrid, step_size: Array | float, omega: float, q: Array
+) -> Array:
+    """(B* Q)(s, a), the paper's optimal Bregman-regularised operator on Q."""
+    return backup(mdp, regularised_value(q, reference, step_size, omega).value, hybrid)
+
+
+def penalty(policy: Array, reference: Array, step_size: Array | float, omega: float) -> Float[Array, " states"]:
+    """beta D_psi(pi(s), mu(s)), what the regularised objective takes away in each state."""
+    return step_size * divergence(policy, reference, omega)
+
+
+def span(q: Float[Array, "models ..."]) -> Float[Array, ""]:
+    """Delta = max_{s, a} (max_i q_i - min_i q_i), over all drawn models.
+
+    q is linear in Q, so along a line between two Q the span is largest at one of the ends.
+    """
+    return jnp.max(jnp.max(q, axis=0) - jnp.min(q, axis=0))

@@ -1,0 +1,306 @@
+"""One PhyB update: pure, exact where it can be, and learning from the right states."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
+from phyb.algorithms.problem import make_problem
+from phyb.belief.backup import BeliefConfig
+from phyb.data.log import Log
+from phyb.networks import move_towards
+from phyb.policy.actor import Actor, squash
+
+BELIEF = BeliefConfig(ensemble_size=3, subset_size=2, noise_samples=2, wall_start=1.0, wall_end=2.0)
+CONFIG = PhyBConfig(
+    belief=BELIEF,
+    potential_mix=0.9,
+    step_size_rule="target",
+    target_divergence=0.2,
+    actor_candidates=3,
+    reference_candidates=3,
+    logged_candidates=2,
+    policy_hidden=(8,),
+    actor_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+    target_rate=0.1,
+    reference_rate=0.02,
+    real_batch_size=16,
+    rollouts=12,
+    rollout_length=3,
+    clone_steps=3,
+    evaluation_steps=2,
+)
+RELEASED = dataclasses.replace(
+    CONFIG,
+    belief=dataclasses.replace(
+        BELIEF,
+        uniform_mix=0.01,
+        kth_min_probability=0.1,
+        draw="distinct",
+        noise="private",
+        target_samples="first",
+        successor="average",
+    ),
+    value_estimator="direct",
+    potential_mix=1.0,
+    step_size_scope="state",
+    improve_with="target",
+    evaluation_steps=0,
+    clone_steps=0,
+)
+PAPER = dataclasses.replace(
+    CONFIG,
+    belief=dataclasses.replace(BELIEF, weight_rule="softmax", rank_by="value", noise_samples=1),
+    potential_mix=0.0,
+    step_size_rule="fixed",
+    real_target="belief",
+    evaluation_steps=0,
+    clone_steps=0,
+)
+
+
+@pytest.fixture(scope="module")
+def problem(linear_log, linear_pool):
+    """The linear system with a pool of five members that differ a little."""
+    rng = np.random.default_rng(0)
+    weights, biases = 0.05 * rng.normal(size=(5, 4, 4)), 0.1 * rng.normal(size=(5, 4))
+    weights[:, :3, :3] += np.array([[-0.1, -0.3, 0.0], [0.0, -0.3, 0.0], [0.0, 0.0, 0.0]])
+    pool = linear_pool(weights, biases, log_std=-2.0)
+    return make_problem(linear_log(30, 6), pool, discount=0.9, horizon=50, termination="none")
+
+
+@pytest.fixture(scope="module")
+def algorithm():
+    return PhyB(CONFIG, total_steps=100)
+
+
+@pytest.fixture(scope="module")
+def update(algorithm):
+    return jax.jit(algorithm.update)
+
+
+@pytest.fixture(scope="module")
+def start(algorithm, problem):
+    return algorithm.init(jax.random.key(3), problem)
+
+
+@pytest.fixture(scope="module")
+def later(start, update, problem):
+    """The states and metrics of the first four updates; the first two only evaluate."""
+    states, metrics = [start], []
+    for _ in range(4):
+        state, told = update(states[-1], problem)
+        states.append(state)
+        metrics.append(jax.device_get(told))
+    return states, metrics
+
+
+def differs(one, other):
+    return any(not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def test_an_update_is_a_function_of_its_arguments(start, update, problem, later):
+    again, metrics = update(start, problem)
+    assert eqx.tree_equal(again, later[0][1])
+    assert eqx.tree_equal(jax.device_get(metrics), later[1][0])
+    other, _ = update(start._replace(key=jax.random.key(99)), problem)
+    assert differs(other.critics, again.critics)
+    assert differs(other.rollouts, again.rollouts)
+
+
+def test_an_update_changes_everything_that_learns_and_slow_copies_follow(later):
+    before, after = later[0][:2]
+    for name in ("actor", "critics", "value", "slow_critics", "slow_value", "rollouts"):
+        assert differs(getattr(before, name), getattr(after, name)), name
+    assert int(after.step) == int(before.step) + 1
+    assert differs(jax.random.key_data(before.key), jax.random.key_data(after.key))
+    for slow, fast, rate in (
+        ((before.slow_critics, after.slow_critics), after.critics, 0.1),
+        ((before.slow_value, after.slow_value), after.value, 0.1),
+        ((before.reference.average, after.reference.average), after.actor, 0.02),
+    ):
+        expected = move_towards(slow[0], fast, rate)
+        for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(slow[1]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_metrics_are_finite_and_tell_of_the_belief(later):
+    for told in later[1]:
+        assert all(np.all(np.isfinite(value)) for value in told.values())
+        np.testing.assert_allclose(told["weight_by_rank"].sum(), 1.0, rtol=1e-5)
+        assert np.all(np.diff(told["weight_by_rank"]) <= 0)
+        assert told["weight_by_rank"][2] == told["chosen_by_rank"][2] == 0.0
+        np.testing.assert_allclose(told["chosen_by_rank"].sum(), 1.0, rtol=1e-5)
+        assert told["pessimism"] >= 0
+        assert told["imagined_end"] == 0
+
+
+def test_the_evaluation_phase_keeps_the_weights_at_the_reference(algorithm, problem, later):
+    states, metrics = later
+    assert [bool(told["divergence"] > 1e-3) for told in metrics] == [False, False, True, True]
+    for state, evaluating in ((states[1], True), (states[2], False)):
+        real = problem.sample(jax.random.key(0), CONFIG.real_batch_size)
+        observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
+        candidates = algorithm._candidates(jax.random.key(1), state, observations, real)
+        step, _ = algorithm._improve(state, observations, candidates)
+        q = state.critics.least(observations, squash(candidates.draws))
+        kept = np.array_equal(step.weights, candidates.reference)
+        mean = np.allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
+        assert (kept, mean) == (evaluating, evaluating)
+
+
+def test_terminal_rows_do_not_bootstrap_and_truncated_rows_do(algorithm, start, problem):
+    raised = eqx.tree_at(lambda v: v.network.biases[-1], start.slow_value, jnp.full(1, 7.0))
+    target = algorithm._real_target(jax.random.key(0), start._replace(slow_value=raised), problem, problem.rows)
+    rows = jax.device_get(problem.rows)
+    bootstrap = 0.9 * np.asarray(raised(problem.standardizer(rows.next_observations)))
+    assert rows.terminated.any()
+    np.testing.assert_allclose(
+        target, rows.rewards + np.where(rows.terminated > 0, 0.0, bootstrap), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_targets_stay_within_what_the_rewards_allow(start, update, problem):
+    raised = eqx.tree_at(lambda v: v.network.biases[-1], start.slow_value, jnp.full(1, 1e6))
+    told = update(start._replace(slow_value=raised), problem)[1]
+    limit = float(problem.value_high * problem.reward_scale)
+    assert float(told["q_logged"]) <= limit * (1 + 1e-5)
+    assert float(told["q_imagined"]) <= limit * (1 + 1e-5)
+
+
+def test_rollouts_age_and_start_anew_from_the_log(later, problem):
+    states, _ = later
+    logged = {row.tobytes() for row in np.asarray(problem.rows.observations)}
+    for before, after in zip(states[:-1], states[1:], strict=True):
+        fresh = np.asarray(after.rollout_age) == 0
+        for row, is_fresh in zip(np.asarray(after.rollouts), fresh, strict=True):
+            assert (row.tobytes() in logged) == is_fresh
+        np.testing.assert_array_equal(after.rollout_age[~fresh], before.rollout_age[~fresh] + 1)
+        assert int(after.rollout_age.max()) < CONFIG.rollout_length
+    assert any(np.any(np.asarray(state.rollout_age) == 2) for state in states)
+
+
+def test_the_deployed_policy_is_the_mean_of_the_reference(algorithm, problem, later):
+    state, policy = later[0][-1], algorithm.policy(later[0][-1], problem)
+    observations = problem.rows.observations[:20]
+    mean = state.reference.average(problem.standardizer(observations)).mean
+    np.testing.assert_allclose(policy.act(observations), np.tanh(mean), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(policy.act(observations), np.tanh(state.actor(problem.standardizer(observations)).mean))
+
+
+@pytest.mark.parametrize("config", [RELEASED, PAPER], ids=["released", "paper"])
+def test_the_papers_and_the_released_codes_options_run(config, problem):
+    algorithm = PhyB(config, total_steps=10)
+    before = algorithm.init(jax.random.key(0), problem)
+    after, told = jax.jit(algorithm.update)(before, problem)
+    assert all(np.all(np.isfinite(value)) for value in told.values())
+    assert differs(before.actor, after.actor)
+    if config is RELEASED:
+        assert np.all(told["weight_by_rank"] > 0) or told["weight_by_rank"].max() == 1.0
+        assert told["divergence"] == pytest.approx(0.2, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def judged(problem):
+    """An algorithm of many candidates, and a state whose actor is not its reference."""
+    config = dataclasses.replace(CONFIG, potential_mix=1.0, actor_candidates=3000, reference_candidates=3000, logged_candidates=0)  # fmt: skip
+    algorithm = PhyB(dataclasses.replace(config, evaluation_steps=0, clone_steps=0), total_steps=10)
+    state = algorithm.init(jax.random.key(5), problem)
+    actor = Actor(jax.random.key(6), problem.observation_size, 1, (8,))
+    return algorithm, state._replace(actor=actor, step_size=jnp.float32(0.2))
+
+
+def integrated_value(state, observations):
+    """beta log E_mu exp(q / beta) over the one action, by the trapezoidal rule; any batch of standardised rows."""
+    mu = state.reference.average(observations)
+    mean, std = mu.mean[..., 0], jnp.exp(mu.log_std[..., 0])
+    noise = jnp.linspace(-7.0, 7.0, 1401)
+    draws = mean[..., None, None] + std[..., None, None] * noise[:, None]
+    rows = jnp.broadcast_to(observations[..., None, :], (*draws.shape[:-1], observations.shape[-1]))
+    q = jnp.min(state.critics(rows, squash(draws)), axis=0)
+    beta = state.step_size
+    return beta * jax.nn.logsumexp(q / beta - 0.5 * noise**2 + jnp.log(0.01 / jnp.sqrt(2 * jnp.pi)), axis=-1)
+
+
+def test_the_direct_value_approximates_the_integral_over_actions(judged, problem):
+    algorithm, state = judged
+    observations = problem.standardizer(problem.rows.observations[:24])
+    direct = algorithm.direct_value(jax.random.key(0), state, state.critics, observations)
+    exact = np.asarray(integrated_value(state, observations))
+    assert exact.std() > 0.05
+    np.testing.assert_allclose(direct, exact, atol=0.03)
+
+
+def test_the_amortised_network_is_taught_that_same_value(judged, problem):
+    algorithm, state = judged
+    algorithm = PhyB(dataclasses.replace(algorithm.config, step_size_rule="fixed", step_size=0.2), 10)
+    real = problem.sample(jax.random.key(0), CONFIG.real_batch_size)
+    observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
+    candidates = algorithm._candidates(jax.random.key(1), state, observations, real)
+    step, _ = algorithm._improve(state, observations, candidates)
+    np.testing.assert_allclose(step.value, integrated_value(state, observations), atol=0.03)
+
+
+def test_direct_and_perfectly_amortised_values_give_the_same_targets(judged, problem):
+    algorithm, state = judged
+    algorithm = PhyB(dataclasses.replace(algorithm.config, value_estimator="direct"), 10)
+    observations, actions = problem.rows.observations[:10], problem.rows.actions[:10]
+    key = jax.random.key(7)
+    _, direct = jax.jit(algorithm._believe)(key, state, problem, observations, actions)
+    belief_key = jax.random.split(key)[0]
+    _, amortised = belief_step(
+        belief_key, BELIEF, lambda rows: integrated_value(state, rows), problem, observations, actions
+    )
+    np.testing.assert_allclose(direct.backups, amortised.backups, atol=0.04)
+    np.testing.assert_allclose(direct.target, amortised.target, atol=0.04)
+
+
+@pytest.fixture(scope="module")
+def mirrored(linear_pool):
+    """A world of two places, s' = -s and r = s + a / 2, learned from imagined rows alone and without a future."""
+    rng = np.random.default_rng(0)
+    states = rng.choice([-1.0, 1.0], (200, 1)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (200, 1)).astype(np.float32)
+    never, bound = np.zeros(200, bool), np.ones(1, np.float32)
+    log = Log(states, actions, (states + actions / 2)[:, 0], -states, never, ~never, -bound, bound)
+    pool = linear_pool(np.tile(np.array([[[-2.0, 1.0], [0.0, 0.5]]]), (3, 1, 1)), np.zeros((3, 2)))
+    problem = make_problem(log, pool, discount=0.0, horizon=10, termination="none")
+    config = dataclasses.replace(
+        CONFIG, policy_hidden=(16,), real_fraction=0.0, rollout_length=100, critic_learning_rate=1e-2,
+        actor_learning_rate=3e-3, reference_rate=0.05, target_divergence=0.5, evaluation_steps=0, clone_steps=0,
+    )  # fmt: skip
+    algorithm = PhyB(config, total_steps=400)
+    start = algorithm.init(jax.random.key(0), problem)
+
+    @jax.jit
+    def train(state):
+        return jax.lax.scan(lambda state, _: (algorithm.update(state, problem)[0], None), state, None, length=400)[0]
+
+    return algorithm, problem, start, train(start)
+
+
+def test_critics_learn_the_states_of_before_the_step(mirrored):
+    _, problem, _, state = mirrored
+    places = problem.standardizer(jnp.array([[-1.0], [1.0]]))
+    # Had the update been handed the states of after the step, these would come out swapped.
+    promised = state.critics(places, jnp.zeros((2, 1))) * problem.reward_scale
+    np.testing.assert_allclose(promised, [[-1.0, 1.0]] * 2, atol=0.3)
+
+
+def test_the_policy_moves_to_the_better_action(mirrored):
+    algorithm, problem, start, state = mirrored
+    places = np.array([[-1.0], [1.0]], np.float32)
+    before, after = (algorithm.policy(s, problem).act(places) for s in (start, state))
+    assert np.all(after > before + 0.2)
+    assert np.all(after > 0.6)
+
+
+@pytest.mark.parametrize("settings", [{"potential_mix": 1.5}, {"potential_mix": -0.1}, {"reference_candidates": 0}])
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(ValueError, match="must"):
+        PhyBConfig(**settings)

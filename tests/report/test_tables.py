@@ -1,0 +1,49 @@
+import io
+
+from rich.console import Console
+
+from phyb.report.tables import evaluation_table, oracle_tables, result_table
+
+RESULT = {
+    "task": "liquidation", "algorithm": "phyb", "seed": 3, "mean_return": 136.0, "std_error": 0.4, "episodes": 20_000,
+    "normalized_score": 100.74, "regret": 1.48, "cvar_10": 33.0, "optimal_return": 137.48, "behaviour_return": 98.9,
+    "belief_return": 130.0, "belief_is_lower_bound": True, "wall_seconds": {"pool": 60.0, "policy": 200.0},
+    "rules": {"sell at once": {"mean_return": 100.0, "normalized_score": 74.07}},
+}  # fmt: skip
+
+
+def shown(table) -> str:
+    text = io.StringIO()
+    Console(file=text, width=120).print(table)
+    return text.getvalue()
+
+
+def test_the_closing_table_has_every_number_beside_the_optimum():
+    text = shown(result_table(RESULT))
+    for part in ("101.84", "100.74", "136.00 ± 0.40", "1.48", "33.00", "98.90", "130.00", "lower bound: yes", "260 s"):
+        assert part in text
+    assert "sell at once" in text
+
+
+def test_a_bound_that_does_not_hold_is_said_loudly():
+    assert "NO" in shown(result_table(RESULT | {"belief_is_lower_bound": False}))
+
+
+def test_without_a_simulator_only_the_belief_speaks():
+    nothing = dict.fromkeys(("mean_return", "std_error", "episodes", "normalized_score", "regret", "cvar_10"))
+    text = shown(result_table(RESULT | nothing | {"optimal_return": None, "belief_is_lower_bound": None, "rules": {}}))
+    assert "no simulator" in text
+    assert "this policy" not in text
+
+
+def test_unknown_numbers_of_an_evaluation_are_dashes():
+    found = {"env_id": "X-v0", "episodes": 1, "mean_return": 5.0, "cvar_10": 5.0, "min": 5.0, "max": 5.0}
+    text = shown(evaluation_table(found | dict.fromkeys(("normalized_score", "std_error", "regret"))))
+    assert "5.00" in text
+    assert "–" in text
+
+
+def test_the_oracle_orders_policies_by_value():
+    boundary, values = (shown(table) for table in oracle_tables(1.0))
+    assert "1.923" in boundary
+    assert values.index("optimal stopping") < values.index("wait to the end") < values.index("sell at once")
