@@ -116,8 +116,8 @@ def main() -> None:
     peak = gemm_peak()
     small_world, wide_world = hopper_sized((200, 200, 200)), hopper_sized((256, 512, 512, 256))
 
-    rows = [("amortised value, cpu sizes (256 x 256, S = 4)", *update_seconds(ours, small_world, 20, repeats))]
-    rows.append(("amortised value, released sizes (S = 4)", *update_seconds(wide, wide_world, 5, repeats)))
+    rows = [("amortised value, cpu sizes (256 x 256, S = 2)", *update_seconds(ours, small_world, 20, repeats))]
+    rows.append(("amortised value, released sizes (S = 2)", *update_seconds(wide, wide_world, 5, repeats)))
     if not quick:
         rows.append(("direct value, released sizes and settings (S = 10)", *update_seconds(direct, wide_world, 1, 1)))
     table = Table("one update: N = 10, k = 5, batch 256 + 256", title="PhyB at Hopper sizes", title_justify="left")

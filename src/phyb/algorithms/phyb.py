@@ -20,20 +20,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.problem import Problem, Rows
-from phyb.belief.backup import (
-    Belief,
-    BeliefConfig,
-    Imagined,
-    Value,
-    belief_noise,
-    believe,
-    draw,
-    follow,
-    imagine,
-    member_backups,
-)
-from phyb.belief.weights import ranks
+from phyb.belief.backup import Belief, BeliefConfig, Imagined, Value, follow
 from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import clone
@@ -252,7 +241,9 @@ class PhyB:
             key=keys[0],
             step=state.step + 1,
         )
-        metrics = self._metrics(problem, imagined, belief, chosen, step) | {
+        metrics = belief_metrics(cfg.belief, problem, imagined, belief, chosen) | {
+            "divergence": jnp.mean(step.divergence),
+            "step_size": jnp.mean(step.step_size),
             "critic_loss": errors[0],
             "value_loss": errors[1],
             "q_logged": jnp.mean(targets[:split]) * problem.reward_scale,
@@ -350,55 +341,3 @@ class PhyB:
         fresh = problem.sample(key_start, self.config.rollouts).observations
         rollouts = jnp.where(goes_on[:, None], successor, fresh)
         return rollouts, jnp.where(goes_on, state.rollout_age + 1, 0), chosen
-
-    def _metrics(
-        self, problem: Problem, imagined: Imagined, belief: Belief, chosen: Array, step: MirrorStep
-    ) -> Metrics:
-        rank = ranks(belief.backups)
-        order = jnp.argsort(belief.backups, axis=0)
-        chosen_rank = jnp.take_along_axis(rank, chosen[None], axis=0)[0]
-        inside = (rank < self.config.belief.subset_size)[..., None]
-        means = jnp.mean(imagined.successors, axis=1)
-        count = self.config.belief.subset_size
-        centre = jnp.sum(jnp.where(inside, means, 0.0), axis=0) / count
-        variance = jnp.sum(jnp.where(inside, (means - centre) ** 2, 0.0), axis=0) / count
-        return {
-            "q_imagined": jnp.mean(belief.target) * problem.reward_scale,
-            "uncertainty": jnp.mean(0.5 * jnp.log(jnp.sum(variance, axis=-1) + 1e-12)),
-            "pessimism": jnp.mean(jnp.mean(belief.backups, axis=0) - belief.target) * problem.reward_scale,
-            "weight_by_rank": jnp.mean(jnp.take_along_axis(belief.weights, order, axis=0), axis=1),
-            "chosen_by_rank": jnp.mean(chosen_rank[None] == jnp.arange(rank.shape[0])[:, None], axis=1),
-            "imagined_end": jnp.mean(1.0 - imagined.alive),
-            "outside_data": jnp.mean(imagined.trust < 1.0),
-            "divergence": jnp.mean(step.divergence),
-            "step_size": jnp.mean(step.step_size),
-        }
-
-
-def belief_step(
-    key: PRNGKeyArray,
-    config: BeliefConfig,
-    value: Value,
-    problem: Problem,
-    observations: Float[Array, "rows obs"],
-    actions: Float[Array, "rows act"],
-    *,
-    rank_value: Value | None = None,
-) -> tuple[Imagined, Belief]:
-    """Ask a fresh draw of models about (state, action) rows and weigh what they say.
-
-    `value` maps standardised observations to values; `rank_value`, if given, ranks and weighs the members instead.
-    """
-    assert problem.world is not None, "this algorithm needs a pool"
-    key_draw, key_noise, key_weights = jax.random.split(key, 3)
-    members = draw(key_draw, config, problem.world.pool)
-    noise = belief_noise(key_noise, config, observations.shape[0], problem.observation_size)
-    imagined = imagine(problem.world, config, members, observations, actions, noise)
-
-    def backups(value: Value) -> Array:
-        bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731
-        return member_backups(imagined, bounded, problem.discount, problem.world.value_floor)  # pyright: ignore
-
-    promised = backups(value)
-    ranked = promised if rank_value is None else backups(rank_value)
-    return imagined, believe(key_weights, config, imagined, promised, ranked)

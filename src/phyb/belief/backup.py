@@ -46,7 +46,7 @@ class BeliefConfig:
     """uniform: every member of the pool is as likely; likelihood: better hold-out likelihood is drawn more often."""
     prior_strength: float = 100.0
     """Hold-out rows that count as evidence with prior likelihood. Higher trusts the best members more."""
-    noise_samples: int = 4
+    noise_samples: int = 2
     """S, successors imagined per member, in antithetic pairs. Higher ranks members by less luck and costs time."""
     noise: Literal["shared", "private"] = "shared"
     """shared: all members see the same noise, so that members are ranked, not their luck; private: each draws its

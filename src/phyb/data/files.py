@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import secrets
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ from phyb.data._npz import read_npz, write_npz
 from phyb.data.log import FIELDS, Log
 from phyb.data.validate import check
 from phyb.errors import DataError
+from phyb.storage import atomic_path
 
 READERS = {".hdf5": read_hdf5, ".h5": read_hdf5, ".npz": read_npz}
 WRITERS = {".hdf5": write_hdf5, ".h5": write_hdf5, ".npz": write_npz}
@@ -72,21 +71,12 @@ def save_log(log: Log, path: str | os.PathLike[str]) -> None:
     path, target = Path(path), str(path)
     writer = WRITERS[_suffix(path)]
     stored = _as_stored(log, target)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer(stored, unfinished)
-        _flush_to_disk(unfinished)
-        os.replace(unfinished, path)
-        # Not every system can flush a folder; the file itself is safe by now.
-        with contextlib.suppress(OSError):
-            _flush_to_disk(path.parent)
+        with atomic_path(path) as unfinished:
+            writer(stored, unfinished)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         advice = "Check folder, rights and free space, and that provenance holds only JSON values"
         raise problem(target, None, f"cannot be written ({type(error).__name__}: {error})", advice) from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
 
 
 def _as_stored(log: Log, target: str) -> Log:
@@ -106,11 +96,3 @@ def _suffix(path: Path) -> str:
         found = f"has suffix '{path.suffix}', expected one of {', '.join(READERS)}"
         raise problem(str(path), None, found, "Convert the log, or rename the file if only its name is wrong")
     return suffix
-
-
-def _flush_to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.phyb import belief_step
+from phyb.algorithms.imagination import belief_step
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import BeliefConfig, follow
 from phyb.policy.critics import ValueNetwork
