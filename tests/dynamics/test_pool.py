@@ -40,7 +40,7 @@ def test_predictions_are_in_the_units_of_the_log(pool):
         )
         rows = (np.concatenate([observations, actions], axis=1) - [1, 2, 3]) / [2, np.inf, 0.5]
         out = rows @ weight + bias
-        mean, std = np.array([0.1, 7, -4]) + [3, 0, 20] * out[:, :3], [3, 0, 20] * np.exp(out[:, 3:6])
+        mean, std = np.array([0.1, 7, -4]) + [3, 0, 20] * out[:, :3], np.array([3, 0, 20]) * np.exp(out[:, 3:6])
         np.testing.assert_allclose(told.next_mean[slot], observations + mean[:, :2], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(told.next_std[slot], std[:, :2], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(told.reward_mean[slot], mean[:, 2], rtol=1e-4, atol=1e-3)

@@ -36,7 +36,7 @@ def test_draws_follow_the_density():
 
 
 def test_an_actor_maps_rows_to_gaussians_of_bounded_spread():
-    actor = Actor(jax.random.key(0), 3, 2, (16,))
+    actor = Actor(jax.random.key(0), 3, 2, (8,))
     pi = actor(1e3 * jax.random.normal(jax.random.key(1), (50, 3)))
     assert pi.mean.shape == pi.log_std.shape == (50, 2)
     assert float(pi.log_std.min()) >= -4.01
@@ -62,9 +62,8 @@ def test_candidates_stand_for_the_reference_policy(counts, logged):
     pi, mu = gaussian([0.8, 0.0], [-0.5, 0.0]), gaussian([0.0, 0.3], [0.0, -0.3])
     near = gaussian([-0.7, 0.5], np.log([0.1, 0.1])) if logged else None
     repeats = 8000 // sum(counts)
-    rows = [Gaussian(jnp.repeat(g.mean, repeats, 0), jnp.repeat(g.log_std, repeats, 0)) for g in (pi, mu)]
-    near = Gaussian(jnp.repeat(near.mean, repeats, 0), jnp.repeat(near.log_std, repeats, 0)) if near else None
-    candidates = propose(jax.random.key(0), *rows, counts, near)
+    pi, mu, near = jax.tree.map(lambda leaf: jnp.repeat(leaf, repeats, 0), (pi, mu, near))
+    candidates = propose(jax.random.key(0), pi, mu, counts, near)
     assert candidates.draws.shape == (repeats, sum(counts), 2)
     np.testing.assert_allclose(candidates.reference.sum(axis=-1), 1.0, rtol=1e-4)
     # Self-normalised estimates of few candidates are biased towards their own mean.

@@ -10,14 +10,14 @@ from phyb.policy.critics import Critics, ValueNetwork
 
 
 def test_both_critics_see_observation_and_action_and_differ():
-    critics = Critics(jax.random.key(0), 3, 2, (16, 16))
+    critics = Critics(jax.random.key(0), 3, 2, (8,))
     observations, actions = (
         jax.random.normal(jax.random.key(1), (7, 3)),
         jax.random.normal(jax.random.key(2), (7, 2)),
     )
     q = critics(observations, actions)
     assert q.shape == (2, 7)
-    assert float(jnp.abs(q[0] - q[1]).min()) > 0
+    assert float(jnp.abs(q[0] - q[1]).max()) > 0.1
     for number in range(2):
         alone = take(critics.networks, number)(jnp.concatenate([observations, actions], axis=-1))[:, 0]
         np.testing.assert_allclose(q[number], alone, rtol=1e-5, atol=1e-6)
@@ -26,7 +26,7 @@ def test_both_critics_see_observation_and_action_and_differ():
 
 
 def test_least_is_the_smaller_critic_for_each_of_several_actions():
-    critics = Critics(jax.random.key(0), 3, 2, (16,))
+    critics = Critics(jax.random.key(0), 3, 2, (8,))
     observations, actions = (
         jax.random.normal(jax.random.key(1), (7, 3)),
         jax.random.normal(jax.random.key(2), (7, 5, 2)),
@@ -41,14 +41,14 @@ def test_least_is_the_smaller_critic_for_each_of_several_actions():
 
 
 def test_a_change_of_one_critic_leaves_the_other_alone():
-    critics = Critics(jax.random.key(0), 2, 1, (8,))
+    critics = Critics(jax.random.key(0), 3, 2, (8,))
     moved = eqx.tree_at(lambda c: c.networks.biases[-1], critics, critics.networks.biases[-1].at[1].add(3.0))
-    rows = jnp.ones((4, 2)), jnp.ones((4, 1))
+    rows = jnp.ones((4, 3)), jnp.ones((4, 2))
     np.testing.assert_allclose(moved(*rows) - critics(*rows), [[0.0] * 4, [3.0] * 4], atol=1e-5)
 
 
 def test_the_value_network_gives_one_number_per_row_on_any_batch():
-    value = ValueNetwork(jax.random.key(0), 3, (16,))
+    value = ValueNetwork(jax.random.key(0), 3, (8,))
     rows = jax.random.normal(jax.random.key(1), (4, 5, 3))
     assert value(rows).shape == (4, 5)
     np.testing.assert_allclose(value(rows)[2], value(rows[2]), rtol=1e-5, atol=1e-6)

@@ -24,7 +24,7 @@ beta_for = jax.jit(partial(step_size_for, steps=20), static_argnames=("omega", "
 some_seeds = settings(max_examples=10, deadline=None)
 
 
-def random_case(seed, scale=1.0, spread=2.0, dtype=np.float32):
+def random_case(seed, scale=1.0, spread=2.0, dtype: type = np.float32):
     """Values, references (some very uneven) and step sizes from bold to timid, one row each."""
     rng = np.random.default_rng(seed)
     q = scale * rng.normal(size=(ROWS, ACTIONS))
@@ -240,7 +240,7 @@ def test_the_step_size_scales_with_the_values(omega, scope):
 def test_a_step_size_from_the_update_before_needs_few_steps():
     q, m, _ = random_case(10)
     settled = beta_for(q, m, target=0.2, omega=0.9, scope="batch")
-    warm = step_size_for(1.05 * q, m, 0.2, 0.9, "batch", start=settled, steps=2)
+    warm = step_size_for(jnp.asarray(1.05 * q), jnp.asarray(m), 0.2, 0.9, "batch", start=settled, steps=2)
     np.testing.assert_allclose(warm, 1.05 * settled, rtol=1e-3)
 
 

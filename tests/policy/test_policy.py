@@ -17,7 +17,7 @@ from phyb.policy.policy import Policy, load_policy
 @pytest.fixture(scope="module")
 def policy():
     return Policy(
-        Actor(jax.random.key(0), 3, 2, (8, 6)),
+        Actor(jax.random.key(0), 3, 2, (8, 8)),
         Standardizer(jnp.array([1.0, -2.0, 3.0]), jnp.array([0.5, 10.0, 0.0])),
         jnp.array([-2.0, 0.0]),
         jnp.array([0.5, 7.0]),
@@ -75,7 +75,7 @@ def test_a_saved_policy_acts_bit_for_bit_the_same(policy, observations, tmp_path
 
 def test_the_description_is_plain_json(policy, tmp_path):
     about = json.loads((policy.save(tmp_path) / "policy.json").read_text())
-    assert (about["observation_size"], about["action_size"], about["hidden"]) == (3, 2, [8, 6])
+    assert (about["observation_size"], about["action_size"], about["hidden"]) == (3, 2, [8, 8])
 
 
 @pytest.mark.parametrize("name", ["policy.json", "policy.safetensors"])
@@ -98,10 +98,10 @@ def test_damaged_or_missing_files_are_named(policy, tmp_path, name, damage):
         {"observation_size": 4},
         {"action_size": -1},
         {"hidden": [8]},
-        {"hidden": "86"},
+        {"hidden": "88"},
         {"hidden": None},
         {"observation_size": 3.0},
-        {"hidden": [10**12, 6]},
+        {"hidden": [10**12, 8]},
     ],
 )
 def test_a_description_that_does_not_fit_the_arrays_is_refused(policy, tmp_path, change):
