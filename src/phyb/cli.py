@@ -13,7 +13,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.dynamics.fit import PoolConfig
-from phyb.errors import PhybError
+from phyb.errors import PhybError, UsageError
 from phyb.training.settings import Preset, Settings, TrainingConfig, preset
 
 DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
@@ -143,6 +143,33 @@ class Oracle:
 
 
 @dataclasses.dataclass(frozen=True)
+class Verify:
+    """Check the paper's claims on random finite worlds, where everything can be computed exactly.
+
+    Prints, for each claim, the condition it is stated under, the violations found inside and outside of it, and a
+    verdict. Exit code 1 if a claim is violated where we say it holds.
+
+    Try:  phyb verify --out claims
+    or:   phyb verify --claim monotone-k --trials 100000
+    """
+
+    claim: str | None = None
+    """Check only this claim, named as in the table."""
+    trials: int = 10_000
+    """Random cases per claim; a few expensive claims take a fixed share of it. More find rarer violations."""
+    seed: int = 0
+    """Seeds the cases of each claim."""
+    out: Path | None = None
+    """Folder to write verify.json and verify.html (with pictures and counterexamples) to."""
+
+    def run(self, console: Console) -> None:
+        """Check, print the table, and write what was asked for."""
+        from phyb.theory.command import run
+
+        run([self.claim] if self.claim else None, trials=self.trials, seed=self.seed, out=self.out, console=console)
+
+
+@dataclasses.dataclass(frozen=True)
 class Describe:
     """Show what is in a log: sizes, ranges, episodes, returns, terminals and timeouts, anything suspicious.
 
@@ -182,7 +209,6 @@ class Make:
         """Collect and save."""
         from phyb.data.collect import collect_liquidation
         from phyb.data.files import save_log
-        from phyb.errors import UsageError
 
         if self.out.exists():
             raise UsageError(f"{self.out}: already exists. Choose another name with --out, or delete it first.")
@@ -222,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def parse(arguments: list[str]) -> Train | Evaluate | Report | Oracle | Data:
+def parse(arguments: list[str]) -> Train | Evaluate | Report | Oracle | Verify | Data:
     """The command in the arguments. Settings that are not given come from the preset that is."""
     settings = preset(_preset_in(arguments))
     train = Train(tyro.MISSING, pool=settings.pool, agent=settings.agent, training=settings.training)
@@ -232,17 +258,12 @@ def parse(arguments: list[str]) -> Train | Evaluate | Report | Oracle | Data:
         | Annotated[Report, subcommand("report")]
         | Annotated[OmitArgPrefixes[Data], subcommand("data")]
         | Annotated[Oracle, subcommand("oracle")]
+        | Annotated[Verify, subcommand("verify")]
     )
     try:
         return tyro.cli(commands, prog="phyb", description=DESCRIPTION, args=arguments)  # pyright: ignore
     except ValueError as error:
-        raise PhybUsage(str(error)) from error
-
-
-class PhybUsage(PhybError):
-    """Settings that contradict each other."""
-
-    exit_code = 2
+        raise UsageError(str(error)) from error
 
 
 def _preset_in(arguments: list[str]) -> Preset:

@@ -102,48 +102,49 @@ def improve_one(
 
 def evaluate(mdp: FiniteMDP, policy: Any, hybrid: Hybrid, rule: WeightRule = "softmax") -> Evaluation:
     """Evaluate a policy under the hybrid belief (or under another weight rule), exactly."""
-    return _exactly(functools.partial(evaluate_one, rule=rule), mdp, policy, hybrid)
+    return _exactly(evaluate_one, (("rule", rule),), mdp, policy, hybrid)
 
 
 def optimise(mdp: FiniteMDP, reference: Any, hybrid: Hybrid, *, step_size: float, omega: float) -> Optimum:
     """Solve the Bregman-regularised problem around a reference policy, exactly."""
-    return _exactly(functools.partial(_optimise, omega=omega), mdp, reference, hybrid, step_size)
+    return _exactly(optimise_one, (("omega", omega),), mdp, reference, hybrid, step_size)
 
 
 def plan(mdp: FiniteMDP, hybrid: Hybrid, planner: Planner = "hybrid") -> Optimum:
     """The best policy under the hybrid belief, the worst model, the k-th worst model, or the average model."""
-    return _exactly(functools.partial(_plan, planner=planner), mdp, mdp.start, hybrid)
+    return _exactly(_plan, (("planner", planner),), mdp, mdp.start, hybrid)
 
 
 def policy_iteration(
     mdp: FiniteMDP, policy: Any, hybrid: Hybrid, *, step_size: float, omega: float, iterations: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Policies (iterations + 1 of them, on the axis after the batch) and eta of each, with a moving reference."""
-    work = functools.partial(_improve, omega=omega, iterations=iterations)
-    return _exactly(work, mdp, policy, hybrid, step_size)
-
-
-def _optimise(mdp: FiniteMDP, reference: Array, hybrid: Hybrid, step_size: Array, *, omega: float) -> Optimum:
-    return optimise_one(mdp, reference, hybrid, step_size, omega)
+    fixed = (("omega", omega), ("iterations", iterations))
+    return _exactly(improve_one, fixed, mdp, policy, hybrid, step_size)
 
 
 def _plan(mdp: FiniteMDP, _: Array, hybrid: Hybrid, *, planner: Planner) -> Optimum:
     return plan_one(mdp, hybrid, planner)
 
 
-def _improve(
-    mdp: FiniteMDP, policy: Array, hybrid: Hybrid, step_size: Array, *, omega: float, iterations: int
-) -> tuple[Array, Array]:
-    return improve_one(mdp, policy, hybrid, step_size, omega, iterations)
+@functools.lru_cache(maxsize=64)
+def _compiled(work: Callable[..., Any], fixed: tuple[tuple[str, Any], ...], axes: int) -> Callable[..., Any]:
+    """`work` with its settings, mapped over batch axes; kept, so that the same question compiles once."""
+    mapped: Callable[..., Any] = functools.partial(work, **dict(fixed))
+    for _ in range(axes):
+        mapped = jax.vmap(mapped)
+    return jax.jit(mapped)
 
 
-def _exactly(work: Callable[..., Any], mdp: FiniteMDP, table: Any, *numbers: Any) -> Any:
+def _exactly(
+    work: Callable[..., Any], fixed: tuple[tuple[str, Any], ...], mdp: FiniteMDP, table: Any, *numbers: Any
+) -> Any:
     """Run `work` in float64 over all batch axes of the world; plain numbers are shared by all worlds."""
     batch = np.shape(mdp.rewards)[:-2]
     with jax.enable_x64(True):
         world = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), mdp)
-        table = jnp.broadcast_to(jnp.asarray(np.asarray(table), jnp.float64), batch + np.shape(table)[len(batch) :])
+        values = np.asarray(table, np.float64)
+        rows = values.shape[-1:] if work is _plan else values.shape[-2:]
+        values = jnp.asarray(np.broadcast_to(values, batch + rows))
         shared = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(np.asarray(x)), batch), numbers)
-        for _ in batch:
-            work = jax.vmap(work)
-        return jax.tree.map(np.asarray, jax.jit(work)(world, table, *shared))
+        return jax.tree.map(np.asarray, _compiled(work, fixed, len(batch))(world, values, *shared))

@@ -21,7 +21,8 @@ from phyb.theory.mdp import FiniteMDP, Hybrid
 
 def member_values(mdp: FiniteMDP, values: Float[Array, " states"]) -> Float[Array, "models states actions"]:
     """q_i(s, a) = E_{s' ~ tau_i(s, a)} V(s')."""
-    return mdp.models @ values
+    # A product of many tiny matrices runs far slower, batched over worlds, than this sum.
+    return jnp.sum(mdp.models * values, axis=-1)
 
 
 def hybrid_weights(
@@ -34,8 +35,17 @@ def hybrid_weights(
 
 
 def aggregate(q: Float[Array, "models ..."], hybrid: Hybrid, rule: WeightRule = "softmax") -> Array:
-    """f(q) = sum_i alpha_i q_i, over the first axis."""
-    return jnp.sum(hybrid_weights(q, hybrid, rule) * q, axis=0)
+    """f(q) = sum_i alpha_i q_i, over the first axis.
+
+    Its derivative, `df / dq_i = alpha_i (1 - (q_i - f) / lambda)`, is written down here because a derivative through
+    ranks and softmax costs Newton's method most of its time; the last term is 0 and carries it.
+    """
+    # The barriers keep the compiler from computing ranks and weights anew for everyone who uses them.
+    still = jax.lax.optimization_barrier(jax.lax.stop_gradient(q))
+    alpha = jax.lax.optimization_barrier(hybrid_weights(still, hybrid, rule))
+    value = jnp.sum(alpha * still, axis=0)
+    slope = alpha * (1.0 - (still - value) / hybrid.temperature) if rule == "softmax" else alpha
+    return value + jnp.sum(slope * (q - still), axis=0)
 
 
 def backup(
@@ -69,7 +79,7 @@ def optimal_operator(
 
 
 def penalty(policy: Array, reference: Array, step_size: Array | float, omega: float) -> Float[Array, " states"]:
-    """beta D_psi(pi(s), mu(s)), what the regularised objective takes away in each state."""
+    """What the regularised objective takes away in each state, `beta D_psi(pi(s), mu(s))`."""
     return step_size * divergence(policy, reference, omega)
 
 

@@ -1,0 +1,209 @@
+"""Claims about one application of the evaluation operator: weights, isotonicity, contraction, fixed points."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp, xlogy
+
+from phyb.theory import operators as op
+from phyb.theory.claims.base import (
+    ALWAYS,
+    Case,
+    Draw,
+    Measured,
+    Variant,
+    belief,
+    claim,
+    draw_belief,
+    ratio,
+    world,
+    world_case,
+)
+from phyb.theory.fixed_point import fixed_point, iterate
+from phyb.theory.mdp import dirichlet_models, random_mdps, random_policies
+
+
+@claim(
+    "alpha-optimal",
+    "The optimal weights",
+    condition="k models, lambda > 0",
+    says="holds",
+    control="lambda / Delta",
+)
+def alpha_optimal(flaw: float) -> tuple[Variant, ...]:
+    """Over the simplex, `sum_i alpha_i q_i + lambda alpha_i log alpha_i` is least at `alpha_i ~ exp(-q_i / lambda)`,
+    and its least value is `-lambda log sum_j exp(-q_j / lambda)` (appendix B).
+    """
+
+    def draw(rng: np.random.Generator, count: int) -> Case:
+        q = rng.normal(size=(count, 5))
+        rivals = dirichlet_models(rng, np.exp(rng.uniform(-3, 2, count)), (count, 24, 5))
+        return {"q": q, "rivals": rivals} | draw_belief(rng, count, 5, np.zeros(count))
+
+    def measure(case: Case) -> Measured:
+        q, hybrid, temperature = case["q"], belief(case), case["temperature"]
+        alpha = op.hybrid_weights(q, hybrid._replace(temperature=temperature * (1.0 + flaw)))
+        inside = op.hybrid_weights(q, hybrid, "uniform") > 0
+
+        def objective(weights: jax.Array) -> jax.Array:
+            return jnp.sum(weights * q + temperature * xlogy(weights, weights), axis=-1)
+
+        rivals = jnp.where(inside, case["rivals"] + 1e-9, 0.0)
+        rivals = rivals / jnp.sum(rivals, axis=-1, keepdims=True)
+        value = -temperature * logsumexp(jnp.where(inside, -q / temperature, -jnp.inf))
+        scale = 1.0 + temperature
+        equal = -jnp.abs(objective(alpha) - value) / scale
+        least = jnp.min(objective(rivals) - value) / scale
+        return Measured(jnp.minimum(equal, least), ALWAYS, ALWAYS, ratio(temperature, op.span(q)))
+
+    return (Variant(draw, measure),)
+
+
+def _pairs(states: int, actions: int, models: int, *, ordered: bool) -> Draw:
+    """Worlds with two Q-functions, the second above the first, or beside it by the same distance everywhere."""
+
+    def draw(rng: np.random.Generator, count: int) -> Case:
+        mdp = random_mdps(rng, count, states, actions, models)
+        shape = (count, states, actions)
+        size = np.exp(rng.uniform(-3.0, 1.0, (count, 1, 1)))
+        up = rng.exponential(size=shape) * (rng.uniform(size=shape) < 0.5)
+        change = up if ordered else rng.choice([-1.0, 1.0], shape)
+        q = rng.normal(size=shape)
+        case = world_case(mdp) | {"q": q, "q_other": q + size * change}
+        case["policy"] = random_policies(rng, count, states, actions)
+        return case | draw_belief(rng, count, models, np.zeros(count))
+
+    return draw
+
+
+@claim(
+    "isotonicity",
+    "Isotonicity (lemma)",
+    condition="lambda >= Delta",
+    says="holds",
+    control="lambda / Delta",
+)
+def isotonicity(flaw: float) -> tuple[Variant, ...]:
+    """If `lambda >= Delta_max`, the largest span of `q_i(s, a)` over the models, the operator is isotonic:
+    `Q1 <= Q2` everywhere implies `B Q1 <= B Q2` everywhere.
+    """
+
+    def measure(case: Case) -> Measured:
+        mdp, hybrid = world(case), belief(case)
+        low, high = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
+        gain = op.backup(mdp, high, hybrid) - op.backup(mdp, low, hybrid)
+        spread = jnp.maximum(op.span(op.member_values(mdp, low)), op.span(op.member_values(mdp, high)))
+        inside = case["temperature"] >= (1.0 - flaw) * spread
+        scale = 1e-12 + jnp.max(jnp.abs(case["q_other"] - case["q"]))
+        return Measured(jnp.min(gain) / scale, inside, inside, ratio(case["temperature"], spread))
+
+    return tuple(Variant(_pairs(*size, ordered=True), measure) for size in ((2, 1, 2), (4, 2, 5)))
+
+
+@claim(
+    "theorem-1-contraction",
+    "Theorem 1: gamma-contraction",
+    condition="none",
+    mended="lambda >= Delta",
+    says="holds only if",
+    control="lambda / Delta",
+)
+def theorem_1_contraction(flaw: float) -> tuple[Variant, ...]:
+    """The evaluation operator is a gamma-contraction: `|B Q1 - B Q2| <= gamma |Q1 - Q2|` in the largest norm.
+
+    The proof shows the factor `gamma (1 + Delta / (2 lambda))` only, see `theorem-1-factor`.
+    """
+
+    def measure(case: Case) -> Measured:
+        slack, spread = _contraction(case, jnp.zeros(()))
+        inside = case["temperature"] >= (1.0 - flaw) * spread
+        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+
+    return tuple(Variant(_pairs(*size, ordered=False), measure) for size in ((2, 1, 2), (4, 2, 5)))
+
+
+@claim(
+    "theorem-1-factor",
+    "Theorem 1: the factor of its proof",
+    condition="none",
+    says="holds",
+    control="lambda / Delta",
+)
+def theorem_1_factor(flaw: float) -> tuple[Variant, ...]:
+    """`|B Q1 - B Q2| <= gamma (1 + Delta / (2 lambda)) |Q1 - Q2|`, hence a contraction where
+    `lambda > gamma Delta / (2 (1 - gamma))`. Delta is the largest span between Q1 and Q2.
+    """
+
+    def measure(case: Case) -> Measured:
+        _, spread = _contraction(case, jnp.zeros(()))
+        slack, _ = _contraction(case, (1.0 - flaw) * spread / (2.0 * case["temperature"]) - flaw)
+        return Measured(slack, ALWAYS, ALWAYS, ratio(case["temperature"], spread))
+
+    return (Variant(_pairs(4, 2, 5, ordered=False), measure),)
+
+
+def _contraction(case: Case, extra: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`gamma (1 + extra) - |B Q1 - B Q2| / |Q1 - Q2|`, relative to gamma, and Delta."""
+    mdp, hybrid = world(case), belief(case)
+    first, second = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
+    change = jnp.max(jnp.abs(op.backup(mdp, first, hybrid) - op.backup(mdp, second, hybrid)))
+    distance = jnp.max(jnp.abs(case["q"] - case["q_other"]))
+    spread = jnp.maximum(op.span(op.member_values(mdp, first)), op.span(op.member_values(mdp, second)))
+    return 1.0 + extra - change / (mdp.discount * distance + 1e-300), spread
+
+
+@claim(
+    "theorem-1-uniqueness",
+    "Theorem 1: one fixed point",
+    condition="none",
+    mended="gamma (1 + Delta / (2 lambda)) < 1",
+    says="holds only if",
+    control="gamma (1 + Delta / (2 lambda))",
+    tolerance=1e-6,
+)
+def theorem_1_uniqueness(flaw: float) -> tuple[Variant, ...]:
+    """Repeated application of the evaluation operator to any initial Q converges to one Q^pi.
+
+    Checked from the highest value the rewards allow and, state by state, from the lowest there and 0 elsewhere; Delta
+    is the largest span at the ends reached.
+    """
+
+    def draw(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
+        mdp = random_mdps(rng, count, states, actions, models)
+        discount = 1.0 - np.exp(rng.uniform(np.log(0.01), np.log(0.3), count))
+        numbers = draw_belief(rng, count, models, np.zeros(count))
+        # Small costs beside free states: where lambda alone decides whether the belief expects to escape.
+        rewards = -rng.uniform(0.0, 0.4, (count, states, actions)) * (rng.uniform(size=(count, states, 1)) < 0.5)
+        transitions = dirichlet_models(rng, np.exp(rng.uniform(-5.0, 0.0, count)), np.shape(mdp.models))
+        case = world_case(mdp) | {"discount": discount, "models": transitions}
+        case["rewards"] = np.where(
+            (rng.uniform(size=count) < 0.5)[:, None, None],
+            rewards * numbers["temperature"][:, None, None],
+            np.asarray(mdp.rewards),
+        )
+        case["policy"] = random_policies(rng, count, states, actions)
+        return case | numbers | {"subset_size": np.maximum(numbers["subset_size"], 2)}
+
+    def measure(case: Case) -> Measured:
+        mdp, hybrid = world(case), belief(case)
+        top = jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount)
+
+        def reach(first: jax.Array) -> jax.Array:
+            def step(v: jax.Array) -> jax.Array:
+                return op.expected(case["policy"], op.backup(mdp, v, hybrid))
+
+            found = fixed_point(step, iterate(step, first, 100))
+            return jnp.where(found.residual < 1e-10, found.values, jnp.nan)
+
+        states = mdp.rewards.shape[0]
+        ends = jax.vmap(reach)(jnp.concatenate([jnp.full((1, states), top), -top * jnp.eye(states)]))
+        gap = jnp.nan_to_num(jnp.max(jnp.abs(ends - ends[0]))) / (1e-12 + top)
+        spread = jnp.max(jax.vmap(lambda v: op.span(op.member_values(mdp, v)))(jnp.nan_to_num(ends)))
+        factor = mdp.discount * (1.0 + (1.0 - flaw) * spread / (2.0 * case["temperature"]))
+        return Measured(-gap, ALWAYS, factor < 1.0, jnp.clip(factor, 0.0, 50.0))
+
+    return tuple(Variant(functools.partial(draw, *size), measure) for size in ((2, 1, 2), (3, 2, 4)))

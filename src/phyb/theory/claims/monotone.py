@@ -1,0 +1,129 @@
+"""Theorem 3: pessimism grows with fewer kept models and with more drawn models."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from phyb.theory import operators as op
+from phyb.theory.claims.base import (
+    ALWAYS,
+    Case,
+    Measured,
+    Variant,
+    belief,
+    claim,
+    draw_belief,
+    ratio,
+    world,
+    world_case,
+)
+from phyb.theory.claims.pessimism import ensembles
+from phyb.theory.exact import evaluate_one
+from phyb.theory.mdp import dirichlet_models, random_mdps, random_policies
+
+
+def _draw(states: int, actions: int, models: int, largest: int, rng: np.random.Generator, count: int) -> Case:
+    mdp = random_mdps(rng, count, states, actions, models)
+    case = world_case(mdp) | {"policy": random_policies(rng, count, states, actions)}
+    return case | draw_belief(rng, count, largest, np.zeros(count))
+
+
+@claim(
+    "monotone-k",
+    "Theorem 3: monotone in k",
+    condition="none",
+    mended="lambda >= Delta",
+    says="holds only if",
+    control="lambda / Delta",
+)
+def monotone_k(flaw: float) -> tuple[Variant, ...]:
+    """For a fixed ensemble, `Q^pi` does not decrease at any state and action as k increases.
+
+    One application of the operator never decreases in k; the fixed point inherits this through isotonicity, which
+    needs `lambda >= Delta`. Delta is the larger span of the two fixed points.
+    """
+
+    def measure(case: Case) -> Measured:
+        mdp, hybrid = world(case), belief(case)
+        fewer = evaluate_one(mdp, case["policy"], hybrid)
+        more = evaluate_one(
+            mdp, case["policy"], hybrid._replace(subset_size=hybrid.subset_size + 1), start=fewer.values
+        )
+        spread = jnp.maximum(*(op.span(op.member_values(mdp, found.values)) for found in (fewer, more)))
+        slack = jnp.min(more.q - fewer.q) * (1.0 - mdp.discount)
+        inside = case["temperature"] >= (1.0 - flaw) * spread
+        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+
+    return tuple(Variant(functools.partial(_draw, *size), measure) for size in ((3, 1, 3, 2), (3, 2, 4, 3)))
+
+
+@claim(
+    "monotone-n",
+    "Theorem 3: monotone in N",
+    condition="none",
+    mended="lambda >= Delta",
+    says="holds only if",
+    control="lambda / Delta",
+    share=0.2,
+)
+def monotone_n(flaw: float) -> tuple[Variant, ...]:
+    """For a fixed k, the expectation of `Q^pi` over ensembles drawn from the prior does not increase with N.
+
+    The prior is uniform on a pool of three models, two against three are drawn, and all ensembles are enumerated, so
+    that both expectations are exact. Delta is the largest span of any of their fixed points.
+    """
+    tables = [ensembles(3, size) for size in (2, 3)]
+
+    def measure(case: Case) -> Measured:
+        mdp, hybrid = world(case), belief(case)
+
+        def mean(members: np.ndarray, chances: np.ndarray) -> tuple[Array, Array]:
+            def one(chosen: Array) -> tuple[Array, Array]:
+                drawn = mdp._replace(models=mdp.models[chosen])
+                found = evaluate_one(drawn, case["policy"], hybrid)
+                return found.q, op.span(op.member_values(mdp, found.values))
+
+            q, spread = jax.vmap(one)(jnp.asarray(members))
+            return jnp.tensordot(jnp.asarray(chances), q, 1), jnp.max(spread)
+
+        (fewer, spread), (more, spread_more) = mean(*tables[0]), mean(*tables[1])
+        spread = jnp.maximum(spread, spread_more)
+        inside = case["temperature"] >= (1.0 - flaw) * spread
+        slack = jnp.min(fewer - more) * (1.0 - mdp.discount)
+        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+
+    return (Variant(_draw_habit, measure), Variant(functools.partial(_draw, 3, 1, 3, 2), measure))
+
+
+def _draw_habit(rng: np.random.Generator, count: int) -> Case:
+    """Worlds in which a second opinion pays again and again.
+
+    From the start (state 0) the first model leads to nothing (1), the two others into a loop of a good (2) and a bad
+    state (3), where the first model always goes to the good one, the others to the bad one. With both kinds drawn
+    the loop is worth so much that its promise at the start is not believed; with one more of the others it is not.
+    """
+    models = np.zeros((3, 4, 1, 4))
+    models[0, [0, 1, 2, 3], 0, [1, 1, 2, 2]] = 1.0
+    models[1:, [0, 1, 2, 3], 0, [2, 1, 3, 3]] = 1.0
+    noise = np.exp(rng.uniform(-12.0, -2.0, count))[:, None, None, None, None]
+    other = dirichlet_models(rng, 0.5, (count, 3, 4, 1, 4))
+    discount = 1.0 - np.exp(rng.uniform(np.log(0.03), np.log(0.2), count))
+    # The value of the good state where only the bad one ever follows, and the gap between the two, in units of lambda.
+    worth, gap = rng.uniform(0.1, 0.8, count), rng.uniform(0.8, 1.8, count)
+    good = (1.0 - discount) * worth + discount * gap
+    rewards = np.stack([0.0 * good, 0.0 * good, good, good - gap], axis=1)[..., None]
+    start = np.broadcast_to(np.eye(4)[0], (count, 4))
+    return {
+        "rewards": rewards,
+        "models": (1.0 - noise) * models + noise * other,
+        "start": start,
+        "discount": discount,
+        "policy": np.ones((count, 4, 1)),
+        "subset_size": rng.integers(1, 3, count),
+        "temperature": np.exp(rng.uniform(-0.5, 0.5, count)),
+    }

@@ -1,0 +1,190 @@
+"""Claims about how the belief's objective stands to the truth: lower bound, model error, pessimism gap."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from phyb.belief.weights import ranks
+from phyb.theory import operators as op
+from phyb.theory.claims.base import (
+    ALWAYS,
+    Case,
+    Measured,
+    Variant,
+    belief,
+    claim,
+    draw_belief,
+    ratio,
+    world,
+    world_case,
+)
+from phyb.theory.exact import evaluate_one
+from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models, random_mdps, random_policies
+
+
+def ensembles(pool: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """All ways to draw `size` models of a pool with replacement, without order, and the chance of each."""
+    members = list(itertools.combinations_with_replacement(range(pool), size))
+    chances = []
+    for chosen in members:
+        counts = np.bincount(chosen, minlength=pool)
+        chances.append(math.factorial(size) / math.prod(math.factorial(int(c)) for c in counts) / pool**size)
+    return np.array(members), np.array(chances)
+
+
+def _draw(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
+    mdp = random_mdps(rng, count, states, actions, models)
+    case = world_case(mdp) | {"policy": random_policies(rng, count, states, actions)}
+    return case | draw_belief(rng, count, models, np.asarray(mdp.discount))
+
+
+def _single(mdp: FiniteMDP, model: Array, policy: Array) -> tuple[Array, Array]:
+    """Q and eta of a policy when one model is the truth."""
+    found = evaluate_one(mdp._replace(models=model[None]), policy, Hybrid(1, 1.0))
+    return found.q, found.objective
+
+
+@claim(
+    "lower-bound",
+    "Lower bound (lemma)",
+    condition="T is in the ensemble and outside the subset at every (s, a)",
+    says="holds",
+    control="lambda / Delta",
+)
+def lower_bound(flaw: float) -> tuple[Variant, ...]:
+    """If the true model T is in the ensemble but not in the pessimistic subset, `eta(pi) <= eta(pi, T)`.
+
+    T is the member that comes nearest to lying outside the subset at every state and action.
+    """
+
+    def measure(case: Case) -> Measured:
+        mdp = world(case)
+        found = evaluate_one(mdp, case["policy"], belief(case))
+        q = op.member_values(mdp, found.values)
+        lowest_rank = jnp.min(ranks(q), axis=(1, 2))
+        true = jnp.argmax(lowest_rank)
+        outside = lowest_rank[true] >= case["subset_size"] * (1.0 - flaw)
+        slack = _single(mdp, mdp.models[true], case["policy"])[1] - found.objective
+        return Measured(slack * (1.0 - mdp.discount), outside, outside, ratio(case["temperature"], op.span(q)))
+
+    return tuple(Variant(functools.partial(_draw, *size), measure) for size in ((2, 1, 3), (3, 2, 5)))
+
+
+@claim(
+    "lower-bound-remark",
+    "Strict lower bound (remark)",
+    condition="T is in the ensemble",
+    mended="k = 1",
+    says="holds only if",
+    control="k",
+)
+def lower_bound_remark(flaw: float) -> tuple[Variant, ...]:
+    """`eta(pi)` is a strict lower bound of `eta(pi, T)` whenever T is almost surely in the ensemble.
+
+    Theorem 2 itself leaves `lambda gamma log k / (1 - gamma)`; strictness is not asked for here, equality counts as
+    holding.
+    """
+
+    def measure(case: Case) -> Measured:
+        mdp = world(case)
+        objective = evaluate_one(mdp, case["policy"], belief(case)).objective
+        slack = _single(mdp, mdp.models[0], case["policy"])[1] - objective
+        inside = case["subset_size"] <= 1 + flaw
+        return Measured(slack * (1.0 - mdp.discount), ALWAYS, inside, case["subset_size"] * 1.0)
+
+    return (Variant(functools.partial(_draw, 2, 1, 2), measure),)
+
+
+@claim(
+    "model-error",
+    "Dynamics model error (lemma)",
+    condition="|r| <= R_max",
+    says="holds",
+    control="total variation",
+)
+def model_error(flaw: float) -> tuple[Variant, ...]:
+    """`|Q_T1 - Q_T2| <= 2 gamma R_max / (1 - gamma)^2 d_TV(T1, T2)`, with the largest total variation over (s, a)."""
+
+    def measure(case: Case) -> Measured:
+        mdp = world(case)
+        first, second = (_single(mdp, mdp.models[i], case["policy"])[0] for i in (0, 1))
+        distance = jnp.max(0.5 * jnp.sum(jnp.abs(mdp.models[0] - mdp.models[1]), axis=-1))
+        bound = 2.0 * mdp.discount * jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount) ** 2 * distance
+        slack = bound * (1.0 - flaw) - jnp.max(jnp.abs(first - second))
+        return Measured(slack * (1.0 - mdp.discount), ALWAYS, ALWAYS, distance)
+
+    return (Variant(functools.partial(_draw, 3, 2, 2), measure),)
+
+
+@claim(
+    "theorem-2",
+    "Theorem 2: pessimism gap",
+    condition="tau is in the ensemble with probability 1 - delta",
+    mended="gamma >= 1/2",
+    says="holds only if",
+    control="gamma",
+)
+def theorem_2(flaw: float) -> tuple[Variant, ...]:
+    """`E_T[eta(pi) - eta(pi, tau)] <= 2 delta gamma^2 R_max d_max / (1 - gamma)^3 + lambda gamma log k / (1 - gamma)`.
+
+    Two models are drawn from a pool of three; all ensembles are enumerated, so the expectation is exact. d_max is the
+    distance of tau from the convex hull of the subset. Half of the pools hold tau (delta = 4/9), half do not
+    (delta = 1). The proof bounds a one-step error by the many-step constant of the model-error lemma, which is the
+    larger one only for gamma >= 1/2.
+    """
+    members, chances = ensembles(3, 2)
+
+    def draw(states: int, actions: int, rng: np.random.Generator, count: int) -> Case:
+        case = _draw(states, actions, 3, rng, count)
+        other = dirichlet_models(rng, np.exp(rng.uniform(-3.0, 1.0, count)), (count, states, actions, states))
+        present = rng.uniform(size=count) < 0.5
+        truth = np.where(present[:, None, None, None], case["models"][:, 0], other)
+        discount = rng.uniform(0.02, 0.95, count)
+        size = np.minimum(case["subset_size"], 2)
+        return case | {"truth_model": truth, "present": present, "discount": discount, "subset_size": size}
+
+    def measure(case: Case) -> Measured:
+        mdp, hybrid, gamma = world(case), belief(case), case["discount"]
+
+        def one(chosen: Array) -> tuple[Array, Array]:
+            drawn = mdp._replace(models=mdp.models[chosen])
+            found = evaluate_one(drawn, case["policy"], hybrid)
+            order = jnp.argsort(op.member_values(drawn, found.values), axis=0)
+            low, high = (jnp.take_along_axis(drawn.models, order[i][None, ..., None], axis=0)[0] for i in (0, 1))
+            high = jnp.where(hybrid.subset_size > 1, high, low)
+            return found.objective, jnp.max(_to_segment(case["truth_model"], low, high))
+
+        objectives, distances = jax.vmap(one)(jnp.asarray(members))
+        holds_truth = case["present"] & jnp.any(jnp.asarray(members) == 0, axis=1)
+        delta = jnp.where(case["present"], 4.0 / 9.0, 1.0)
+        distance = jnp.max(jnp.where(holds_truth, 0.0, distances))
+        truth = _single(mdp, case["truth_model"], case["policy"])[1]
+        gap = jnp.sum(jnp.asarray(chances) * objectives) - truth
+        largest = jnp.max(jnp.abs(mdp.rewards))
+        far = 2.0 * delta * gamma**2 * largest * distance / (1.0 - gamma) ** 3
+        near = hybrid.temperature * gamma * jnp.log(hybrid.subset_size) / (1.0 - gamma)
+        slack = ((far + near) * (1.0 - flaw) - gap) * (1.0 - gamma)
+        return Measured(slack, ALWAYS, gamma >= 0.5, gamma)
+
+    return tuple(Variant(functools.partial(draw, *size), measure) for size in ((2, 1), (3, 2)))
+
+
+def _to_segment(point: Array, first: Array, second: Array) -> Array:
+    """Total variation from `point` to the nearest mixture of two distributions, along the last axis, exactly.
+
+    The distance is convex and piecewise linear in the mixing weight; its least value lies at an end or at a weight
+    where one coordinate agrees.
+    """
+    gap = second - first
+    meet = jnp.where(jnp.abs(gap) > 1e-300, (point - first) / jnp.where(jnp.abs(gap) > 1e-300, gap, 1.0), 0.0)
+    ends = jnp.broadcast_to(jnp.array([0.0, 1.0], point.dtype), (*point.shape[:-1], 2))
+    weight = jnp.clip(jnp.concatenate([meet, ends], axis=-1), 0.0, 1.0)[..., None]
+    mixed = first[..., None, :] + weight * gap[..., None, :]
+    return jnp.min(0.5 * jnp.sum(jnp.abs(point[..., None, :] - mixed), axis=-1), axis=-1)

@@ -1,0 +1,52 @@
+"""The work behind `phyb verify`."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from rich.console import Console
+
+from phyb.errors import PhybError
+from phyb.theory.claims import CLAIMS
+from phyb.theory.show import findings_table, write
+from phyb.theory.verify import Finding, claim_names, verify
+from phyb.training.progress import Stages
+
+
+class ViolatedClaimError(PhybError):
+    """A claim is violated inside the condition under which we say it holds."""
+
+    exit_code = 1
+
+
+def run(
+    names: list[str] | None, *, trials: int, seed: int, out: str | os.PathLike[str] | None, console: Console
+) -> list[Finding]:
+    """Check claims with a progress bar, print the table, and write JSON and a page if `out` is given.
+
+    Raises:
+        ViolatedClaimError: a claim is violated where we say it holds.
+    """
+    started = time.monotonic()
+    chosen = names or claim_names()
+    whole = sum(max(1, int(trials * CLAIMS[name].share)) for name in chosen if name in CLAIMS)
+    findings: list[Finding] = []
+    with Stages(console).stage("verify", "Checking claims", whole) as advance:
+        before = 0
+
+        def report(done: int, name: str) -> None:
+            advance(min(before + done, whole), name)
+
+        for finding in verify(chosen, trials=trials, seed=seed, report=report):
+            findings.append(finding)
+            before += max(1, int(trials * CLAIMS[finding.name].share))
+    console.print(findings_table(findings))
+    if out is not None:
+        about = {"trials": trials, "seed": seed, "seconds": time.monotonic() - started}
+        for path in write(out, findings, about):
+            console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
+    wrong = [finding.name for finding in findings if not finding.agrees]
+    if wrong:
+        raise ViolatedClaimError(f"violated where we say it holds: {', '.join(wrong)}. See the table.")
+    return findings

@@ -1,0 +1,188 @@
+"""Run the claims: draw cases, measure them, count violations inside and outside the conditions, keep the smallest."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from phyb.errors import UsageError
+from phyb.theory.claims import CLAIMS, Claim, Measured, Variant
+from phyb.theory.counterexample import rounded
+
+CHUNK = 250
+Report = Callable[[int, str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What the cases say about one claim."""
+
+    name: str
+    title: str
+    statement: str
+    condition: str
+    mended: str
+    trials: int
+    inside: int
+    """Cases inside the condition of the statement."""
+    violations_inside: int
+    violations_outside: int
+    mended_trials: int
+    mended_violations: int
+    worst_margin: float
+    """Least slack inside the condition under which we say the claim holds (or that the paper states)."""
+    verdict: str
+    says: str
+    agrees: bool
+    """Whether the cases bear out what we say about the claim."""
+    counterexample: dict[str, Any] | None
+    control: str
+    shares: list[tuple[float, float, int]]
+    """(middle of a bin of the control, share of violations, cases) for the picture."""
+    seconds: float
+
+
+def claim_names() -> list[str]:
+    """All claims, in the order of the paper."""
+    return list(CLAIMS)
+
+
+def verify(
+    names: Sequence[str] | None = None, *, trials: int = 10_000, seed: int = 0, report: Report | None = None
+) -> Iterator[Finding]:
+    """Check the named claims (all by default), one after the other.
+
+    Args:
+        names: claims to check.
+        trials: random cases per claim; a few expensive claims run a fixed share of it.
+        seed: seeds every claim on its own, so that a claim alone gives the same numbers as among all.
+        report: called with (cases done in this claim, its name).
+
+    Raises:
+        UsageError: there is no such claim, or no trials.
+    """
+    chosen = claim_names() if names is None else list(names)
+    for name in chosen:
+        if name not in CLAIMS:
+            raise UsageError(f"There is no claim {name!r}. Known claims: {', '.join(CLAIMS)}")
+    if trials < 1:
+        raise UsageError(f"trials must be at least 1, found {trials}")
+    for name in chosen:
+        yield check(CLAIMS[name], trials, seed, report)
+
+
+def check(claim: Claim, trials: int, seed: int, report: Report | None = None, *, flaw: float = 0.0) -> Finding:
+    """Check one claim; a positive `flaw` makes the statement stronger than the paper's, to test the checker itself."""
+    started = time.monotonic()
+    rng = np.random.default_rng([seed, *claim.name.encode()])
+    variants = claim.variants(flaw)
+    per_variant = max(1, int(trials * claim.share) // len(variants))
+    parts: list[Measured] = []
+    example, done = None, 0
+    with jax.enable_x64(True):
+        for variant in variants:
+            measure = jax.jit(jax.vmap(variant.measure))
+            hits: list[tuple[float, dict[str, Any]]] = []
+            left = per_variant
+            size = min(CHUNK, per_variant)
+            while left > 0:
+                cases = variant.draw(rng, size)
+                found = Measured(*(np.broadcast_to(np.asarray(x), (size,))[:left] for x in measure(cases)))
+                parts.append(found)
+                hits += _worst(claim, cases, found)
+                left -= size
+                done += min(size, size + left)
+                if report is not None:
+                    report(done, claim.name)
+            if example is None and hits:
+                example = _smallest(claim, variant, measure, hits, size)
+    all_cases = Measured(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return _judge(claim, all_cases, example, time.monotonic() - started)
+
+
+def _worst(claim: Claim, cases: dict[str, Any], found: Measured) -> list[tuple[float, dict[str, Any]]]:
+    """The worst violations of a chunk: those inside the statement's condition if any, else those outside."""
+    margin = np.asarray(found.margin)
+    broken = margin < -claim.tolerance
+    inside = broken & np.asarray(found.stated)
+    pick = inside if inside.any() else broken
+    order = np.argsort(np.where(pick, margin, np.inf))[: min(int(pick.sum()), 200)]
+    return [(float(margin[i]), {name: np.asarray(x)[i] for name, x in cases.items()}) for i in order]
+
+
+def _smallest(
+    claim: Claim,
+    variant: Variant,
+    measure: Callable[..., Measured],
+    hits: list[tuple[float, dict[str, Any]]],
+    size: int,
+) -> dict[str, Any]:
+    """The counterexample with the fewest digits that still breaks the claim by at least a tenth of the worst."""
+    hits = sorted(hits, key=lambda hit: hit[0])[:size]
+    need = min(-10.0 * claim.tolerance, 0.1 * hits[0][0])
+    for digits in (1, 2, 3, 4):
+        cases = [rounded(case, digits) for _, case in hits]
+        padded = cases + [cases[-1]] * (size - len(cases))
+        found = measure({name: np.stack([case[name] for case in padded]) for name in padded[0]})
+        margin = np.nan_to_num(np.asarray(found.margin), nan=0.0)[: len(cases)]
+        best = int(np.argmin(margin))
+        if margin[best] < need:
+            return _plain(cases[best], float(margin[best]))
+    return _plain(hits[0][1], hits[0][0])
+
+
+def _plain(case: dict[str, Any], margin: float) -> dict[str, Any]:
+    return {name: np.asarray(value).tolist() for name, value in case.items()} | {"margin": margin}
+
+
+def _judge(claim: Claim, found: Measured, example: dict[str, Any] | None, seconds: float) -> Finding:
+    # A case that could not be computed proves nothing either way, and must not pass as one that holds.
+    margin = np.nan_to_num(np.asarray(found.margin), nan=-np.inf)
+    broken = margin < -claim.tolerance
+    stated, mended = np.asarray(found.stated, bool), np.asarray(found.mended, bool)
+    inside, mended_inside = broken & stated, broken & mended
+    if not inside.any():
+        verdict = "holds"
+    elif claim.mended and mended.any() and not mended_inside.any():
+        verdict = f"holds only if {claim.mended}"
+    else:
+        verdict = "fails"
+    expected = {"holds": "holds", "fails": "fails"}.get(claim.says, f"holds only if {claim.mended}")
+    # Few trials may miss the violations a condition is there for; one where we say there is none is what counts.
+    wrong = inside.any() if claim.says == "holds" else mended_inside.any() if claim.says == "holds only if" else False
+    scope = mended if claim.says == "holds only if" and mended.any() else stated
+    worst = float(np.min(margin[scope])) if scope.any() else float("nan")
+    return Finding(
+        name=claim.name,
+        title=claim.title,
+        statement=claim.statement,
+        condition=claim.condition,
+        mended=claim.mended,
+        trials=len(margin),
+        inside=int(stated.sum()),
+        violations_inside=int(inside.sum()),
+        violations_outside=int((broken & ~stated).sum()),
+        mended_trials=int(mended.sum()),
+        mended_violations=int(mended_inside.sum()),
+        worst_margin=worst,
+        verdict=verdict,
+        says=expected,
+        agrees=not bool(wrong),
+        counterexample=example,
+        control=claim.control,
+        shares=_shares(np.asarray(found.control, float), broken),
+        seconds=seconds,
+    )
+
+
+def _shares(control: np.ndarray, broken: np.ndarray, bins: int = 12) -> list[tuple[float, float, int]]:
+    """Share of violations along the control, in bins of equally many cases."""
+    order = np.argsort(control, kind="stable")
+    values = np.unique(control)
+    groups = [control == v for v in values] if len(values) <= bins else np.array_split(order, bins)
+    return [(float(np.median(control[group])), float(np.mean(broken[group])), len(control[group])) for group in groups]

@@ -1,0 +1,117 @@
+"""The exact solver against plain loops, and against what can be worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from phyb.errors import DataError
+from phyb.theory import Hybrid, evaluate, make_mdp, optimise, perturbed_models, plan, policy_iteration, pooled_models
+from phyb.theory.mdp import random_mdps, random_policies
+
+
+def loop_backup(rewards, models, values, discount, size, temperature):
+    """Q by loops over states, actions and models; nothing shared with the library."""
+    states, actions = len(rewards), len(rewards[0])
+    q = np.zeros((states, actions))
+    for s in range(states):
+        for a in range(actions):
+            promises = sorted(sum(p * v for p, v in zip(model[s][a], values, strict=True)) for model in models)[:size]
+            weights = [math.exp(-(x - promises[0]) / temperature) for x in promises]
+            mixed = sum(w * x for w, x in zip(weights, promises, strict=True)) / sum(weights)
+            q[s, a] = rewards[s][a] + discount * mixed
+    return q
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_evaluation_agrees_with_loops(seed):
+    rng = np.random.default_rng(seed)
+    mdps, policies = random_mdps(rng, 4, 3, 2, 4), random_policies(rng, 4, 3, 2)
+    size, temperature = int(rng.integers(1, 5)), float(np.exp(rng.uniform(-1, 1)))
+    mdps = mdps._replace(discount=np.minimum(mdps.discount, 0.8))
+    found = evaluate(mdps, policies, Hybrid(size, temperature))
+    assert found.q.dtype == np.float64
+    for i in range(4):
+        values = np.zeros(3)
+        for _ in range(200):
+            q = loop_backup(mdps.rewards[i], mdps.models[i], values, mdps.discount[i], size, temperature)
+            values = (policies[i] * q).sum(axis=1)
+        np.testing.assert_allclose(found.q[i], q, rtol=0, atol=1e-10)
+        assert found.objective[i] == pytest.approx(mdps.start[i] @ values, abs=1e-10)
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0)
+
+
+def test_optimum_agrees_with_brute_force():
+    rng = np.random.default_rng(5)
+    mdp = random_mdps(rng, 1, 2, 2, 3)
+    mdp = mdp._replace(discount=np.array([0.6]), start=np.array([[0.5, 0.5]]))
+    reference, hybrid, beta, omega = random_policies(rng, 1, 2, 2), Hybrid(2, 5.0), 0.3, 0.5
+    found = optimise(mdp, reference, hybrid, step_size=beta, omega=omega)
+
+    def lost(logits):
+        first = 1.0 / (1.0 + np.exp(-np.clip(logits, -30, 30)))
+        policy, mu = np.stack([first, 1.0 - first], axis=1), reference[0]
+        kl = (policy * np.log(np.maximum(policy, 1e-300) / mu)).sum(axis=1)
+        cost = beta * ((1 - omega) / 2 * ((policy - mu) ** 2).sum(axis=1) + omega * kl)
+        values = np.zeros(2)
+        for _ in range(80):
+            q = loop_backup(mdp.rewards[0], mdp.models[0], values, 0.6, 2, 5.0)
+            values = (policy * q).sum(axis=1) - cost
+        return -values.mean()
+
+    best = min(minimize(lost, start, method="Nelder-Mead", tol=1e-12).fun for start in ([0.0, 0.0], [2.0, -2.0]))
+    assert found.values[0].mean() == pytest.approx(-best, abs=1e-8)
+
+
+def two_models(cost=0.15, discount=0.99):
+    """State 0 costs something at every step; one model leaves it for good, the other stays."""
+    return make_mdp([[-cost], [0.0]], [[[[0, 1]], [[0, 1]]], [[[1, 0]], [[0, 1]]]], discount, [1, 0])
+
+
+def test_rival_planners_by_hand():
+    mdp, hybrid = two_models(), Hybrid(2, 1.0)
+    values = {name: plan(mdp, hybrid, name).values[0] for name in ("robust", "kth_min", "average", "hybrid")}
+    assert values["robust"] == pytest.approx(-15.0)
+    assert values["kth_min"] == pytest.approx(-0.15)
+    assert values["average"] == pytest.approx(-0.15 / (1 - 0.99 / 2))
+    assert -15.0 < values["hybrid"] < values["average"]
+
+
+def test_policy_iteration_improves_towards_the_optimum():
+    rng = np.random.default_rng(1)
+    mdps, hybrid = random_mdps(rng, 3, 3, 2, 3), Hybrid(2, 100.0)
+    policies, objectives = policy_iteration(
+        mdps, random_policies(rng, 3, 3, 2), hybrid, step_size=0.5, omega=0.9, iterations=20
+    )
+    assert policies.shape == (3, 21, 3, 2)
+    assert np.all(np.diff(objectives, axis=1) > -1e-12)
+    best = (mdps.start * plan(mdps, hybrid).values).sum(axis=1)
+    gap = best[:, None] - objectives
+    assert np.all(gap > -1e-12)
+    assert np.all(gap[:, -1] <= 0.1 * gap[:, 0] + 1e-9)
+
+
+def test_priors_are_distributions_around_what_they_should_be():
+    rng = np.random.default_rng(0)
+    centre = np.array([[[0.2, 0.8]], [[1.0, 0.0]]])
+    near = perturbed_models(rng, centre, 0.01, 50)
+    np.testing.assert_allclose(near.sum(axis=-1), 1.0)
+    np.testing.assert_allclose(near.mean(axis=0), centre, atol=0.01)
+    drawn = pooled_models(rng, np.stack([centre, centre[::-1]]), 5, np.array([1.0, 0.0]))
+    np.testing.assert_array_equal(drawn, np.broadcast_to(centre, (5, 2, 1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("models", "discount", "words"),
+    [
+        ([[[[0.5, 0.4]], [[0, 1]]]], 0.9, "probability distribution"),
+        ([[[[1.0]], [[1.0]]]], 0.9, "lead to 1 states"),
+        ([[[0.5, 0.5], [0, 1]]], 0.9, "expected (models, states, actions, states)"),
+        ([[[[0.5, 0.5]], [[0, 1]]]], 1.0, "discount"),
+    ],
+)
+def test_bad_worlds_are_refused(models, discount, words):
+    with pytest.raises(DataError) as error:
+        make_mdp([[0.0], [1.0]], models, discount)
+    assert words in str(error.value)
