@@ -200,7 +200,7 @@ def test_trust_is_1_inside_the_data_and_0_behind_the_wall(linear_pool, inside, b
     unit = np.eye(OBS, dtype=np.float32)[dimension] * width
     near, far = middle + inside * 0.499 * unit, middle + beyond * (start + thickness) * 1.001 * unit
     np.testing.assert_array_equal(world.trust(jnp.stack([near, far]), config), [1.0, 0.0])
-    ladder = world.trust(middle + jnp.linspace(0, 12, 200)[:, None] * unit, config)
+    ladder = world.trust(jnp.asarray(middle + np.linspace(0, 12, 200)[:, None] * unit), config)
     assert np.all(np.diff(ladder) <= 0)
     half_way = world.trust(jnp.asarray(middle - (start + thickness / 2) * unit), config)
     assert float(half_way) == pytest.approx(0.5, abs=1e-3)

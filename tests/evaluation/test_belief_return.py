@@ -7,7 +7,7 @@ from phyb.algorithms.problem import make_problem
 from phyb.belief.backup import BeliefConfig
 from phyb.data.collect import collect_liquidation
 from phyb.dynamics.fit import PoolConfig, fit_pool
-from phyb.envs.tasks import find_task
+from phyb.envs.tasks import liquidation_termination
 from phyb.evaluation.belief_return import belief_returns
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
@@ -15,10 +15,8 @@ from phyb.policy.critics import ValueNetwork
 from phyb.policy.policy import Policy
 
 LOG = collect_liquidation(20_000, 0)
-TASK = find_task("liquidation")
-assert TASK is not None
 POOL = fit_pool(LOG, PoolConfig(pool_size=3, model_hidden=(32, 32), model_steps=900), 0, learn_termination=False)
-PROBLEM = make_problem(LOG, POOL, discount=1.0, horizon=20, termination=TASK.termination)
+PROBLEM = make_problem(LOG, POOL, discount=1.0, horizon=20, termination=liquidation_termination)
 
 
 def constant_policy(draw: float) -> Policy:

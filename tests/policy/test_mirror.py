@@ -55,8 +55,8 @@ def test_omega_one_is_the_softmax(seed):
     q, m, beta = random_case(seed)
     expected = scipy.special.softmax(np.log(m.astype(np.float64)) + q / beta[:, None], axis=-1)
     np.testing.assert_allclose(solve(q, m, beta, omega=1.0).weights, expected, rtol=2e-4, atol=1e-7)
-    value = beta * scipy.special.logsumexp(q / beta[:, None].astype(np.float64), b=m, axis=-1)
-    np.testing.assert_allclose(solve(q, m, beta, omega=1.0).value, value, rtol=1e-4, atol=1e-5)
+    log_mean = np.asarray(scipy.special.logsumexp(q / beta[:, None].astype(np.float64), b=m, axis=-1))
+    np.testing.assert_allclose(solve(q, m, beta, omega=1.0).value, beta * log_mean, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,6 +14,7 @@ from phyb.errors import UsageError
 from phyb.theory.claims import CLAIMS, Claim, Measured, Variant
 from phyb.theory.counterexample import rounded
 
+# Small, because the slowest case of a chunk decides how often the others are iterated along.
 CHUNK = 250
 Report = Callable[[int, str], None]
 

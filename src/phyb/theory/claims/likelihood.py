@@ -83,7 +83,7 @@ def proposition_1(flaw: float) -> tuple[Variant, ...]:
     "Proposition 1: weights that follow the values",
     condition="weights solve the entropy-regularised problem",
     says="fails",
-    control="lambda / Delta",
+    control="lambda / range of values",
     tolerance=1e-6,
 )
 def proposition_1_values(flaw: float) -> tuple[Variant, ...]:

@@ -21,7 +21,6 @@ from phyb.theory.claims.base import (
     belief,
     claim,
     draw_belief,
-    ratio,
     world,
     world_case,
 )
@@ -56,7 +55,7 @@ def _single(mdp: FiniteMDP, model: Array, policy: Array) -> tuple[Array, Array]:
     "Lower bound (lemma)",
     condition="T is in the ensemble and outside the subset at every (s, a)",
     says="holds",
-    control="lambda / Delta",
+    control="k",
 )
 def lower_bound(flaw: float) -> tuple[Variant, ...]:
     """If the true model T is in the ensemble but not in the pessimistic subset, `eta(pi) <= eta(pi, T)`.
@@ -72,7 +71,7 @@ def lower_bound(flaw: float) -> tuple[Variant, ...]:
         true = jnp.argmax(lowest_rank)
         outside = lowest_rank[true] >= case["subset_size"] * (1.0 - flaw)
         slack = _single(mdp, mdp.models[true], case["policy"])[1] - found.objective
-        return Measured(slack * (1.0 - mdp.discount), outside, outside, ratio(case["temperature"], op.span(q)))
+        return Measured(slack * (1.0 - mdp.discount), outside, outside, case["subset_size"] * 1.0)
 
     return tuple(Variant(functools.partial(_draw, *size), measure) for size in ((2, 1, 3), (3, 2, 5)))
 
