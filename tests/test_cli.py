@@ -45,7 +45,10 @@ def test_train_help_explains_every_setting(capsys):
                 assert documented
 
 
-@pytest.mark.parametrize("command", [[], ["evaluate"], ["report"], ["data"], ["data", "describe"], ["oracle"], ["verify"]])
+HELP = [[], ["evaluate"], ["report"], ["data"], ["data", "describe"], ["oracle"], ["verify"]]
+
+
+@pytest.mark.parametrize("command", HELP)
 def test_every_command_has_help(capsys, command):
     code, out, _ = run(capsys, *command, "--help")
     assert code == 0

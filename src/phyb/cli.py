@@ -20,7 +20,8 @@ DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells y
 
 Start with:  phyb train liquidation
 
-Exit codes: 0 done, 1 a claim checked by verify is violated where we say it holds, 2 the request or the data cannot be used, 3 training diverged, 130 stopped on request."""
+Exit codes: 0 done, 1 verify found a claim violated where we say it holds, 2 the request or the data cannot be used,
+3 training diverged, 130 stopped on request."""
 
 
 @dataclasses.dataclass(frozen=True)
