@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import PoolConfig, fit_pool, split_rows
+from phyb.dynamics.fit import PoolConfig, _optimizer, _prepare, _start, _train_and_look, fit_pool, split_rows
 from phyb.errors import DivergenceError
 
 CONFIG = PoolConfig(
@@ -136,6 +136,28 @@ def test_members_do_not_depend_on_the_group_they_are_trained_in(small_log, quick
     alone = fit_pool(small_log, dataclasses.replace(QUICK, members_at_once=1), SEED)
     for one, other in zip(jax.tree.leaves(quick_pool), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
+    *_, train, holdout = _prepare(small_log, QUICK, SEED)
+    optimizer, rows = _optimizer(QUICK), len(train.done)
+    keys = jax.random.split(jax.random.key(0), 2)
+    state = _start(keys, (train.inputs.shape[1], train.targets.shape[1]), config=QUICK, optimizer=optimizer, rows=rows)
+    one, other = (set(sample.tolist()) for sample in np.asarray(state.bootstrap))
+    assert one != other
+    assert state.bootstrap.shape == (2, rows)
+    assert 0.45 * rows < len(one) < 0.8 * rows, "drawn with replacement, about 63 % of the rows are in a sample"
+
+    @jax.jit
+    def look(train):
+        return _train_and_look(state, train, holdout, config=QUICK, optimizer=optimizer, done_weight=1.0)
+
+    unseen = np.array(sorted(set(range(rows)) - one))
+    after, altered = look(train), look(train._replace(targets=train.targets.at[unseen].add(100.0)))
+    np.testing.assert_array_equal(after.bootstrap, state.bootstrap)
+    for before, now in zip(jax.tree.leaves(after.model), jax.tree.leaves(altered.model), strict=True):
+        np.testing.assert_array_equal(before[0], now[0])
+    assert not np.allclose(after.model.trunk.biases[-1][1], altered.model.trunk.biases[-1][1])
 
 
 def test_the_seed_decides_everything(small_log, quick_pool):
