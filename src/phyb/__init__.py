@@ -1,10 +1,16 @@
 """PhyB: offline reinforcement learning with a Posterior Hybrid Bayesian Belief."""
 
-from phyb.data.files import load_log, save_log
-from phyb.data.log import Log
-from phyb.pipeline import Run, evaluate_run, train
-from phyb.policy.policy import Policy, load_policy
-from phyb.training.settings import Settings, preset
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phyb.data.files import load_log, save_log
+    from phyb.data.log import Log
+    from phyb.pipeline import Run, evaluate_run, train
+    from phyb.policy.policy import Policy, load_policy
+    from phyb.training.settings import Settings, preset
 
 __all__ = [
     "Log",
@@ -18,3 +24,27 @@ __all__ = [
     "save_log",
     "train",
 ]
+
+# Loaded on first use: whoever only reads logs, such as the guarded reader's own process, needs no JAX.
+_HOMES = {
+    "Log": "phyb.data.log",
+    "Policy": "phyb.policy.policy",
+    "Run": "phyb.pipeline",
+    "Settings": "phyb.training.settings",
+    "evaluate_run": "phyb.pipeline",
+    "load_log": "phyb.data.files",
+    "load_policy": "phyb.policy.policy",
+    "preset": "phyb.training.settings",
+    "save_log": "phyb.data.files",
+    "train": "phyb.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'phyb' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
