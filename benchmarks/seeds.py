@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phyb.storage import read_json, write_json
+from phyb.storage.files import read_json, write_json
 
 
 def markdown(results: list[dict]) -> str:

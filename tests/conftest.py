@@ -1,5 +1,6 @@
 import os
 
+import hypothesis
 import pytest
 from small_worlds import linear_log, linear_pool, linear_system  # noqa: F401
 
@@ -14,3 +15,9 @@ def pytest_configure(config):
     # Two workers with two compute threads each would fight for the cores of a small machine.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
+    # The same examples in every run, so that a red suite means a change; --hypothesis-profile=explore draws new ones.
+    hypothesis.settings.register_profile("repeatable", derandomize=True)
+    hypothesis.settings.register_profile("explore", derandomize=False)
+    if not config.getoption("--hypothesis-profile"):
+        hypothesis.settings.load_profile("repeatable")

@@ -36,6 +36,24 @@ class DivergenceError(PhybError):
     exit_code = 3
 
 
+class StorageError(PhybError):
+    """A file cannot be written or has vanished: full disk, missing rights, broken disk."""
+
+    exit_code = 4
+
+
+class MemoryShortError(PhybError):
+    """The machine has less memory than the settings ask for."""
+
+    exit_code = 5
+
+
+class BusyError(PhybError):
+    """Another process works on the same run."""
+
+    exit_code = 6
+
+
 class InterruptedRunError(PhybError):
     """A run was asked to stop and has saved its state."""
 

@@ -31,7 +31,7 @@ from phyb.errors import UsageError
 from phyb.evaluation.belief_return import belief_returns
 from phyb.evaluation.returns import ReturnSummary, episode_returns, runs_fast, start_observations, summarize
 from phyb.policy.policy import Policy, load_policy
-from phyb.storage import read_json, write_json
+from phyb.storage.files import read_json, write_json
 from phyb.training.folder import MetricsWriter, RunFolder, versions
 from phyb.training.loop import optimize
 from phyb.training.progress import Stages

@@ -9,7 +9,7 @@ from log_examples import example_log, file_arrays, logs, write_hdf5, write_npz
 
 from phyb.data import load_log, save_log
 from phyb.data.log import FIELDS
-from phyb.errors import DataError
+from phyb.errors import DataError, StorageError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 WRITERS = {".hdf5": write_hdf5, ".npz": write_npz}
@@ -161,7 +161,7 @@ def test_a_log_that_breaks_a_rule_is_not_written(tmp_path, suffix):
 
 def test_unwritable_places_are_reported(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"cannot be written .*Check folder"):
+    with pytest.raises(StorageError, match=r"cannot be written.*Check the folder"):
         save_log(example_log(), tmp_path / "file" / "log.npz")
 
 

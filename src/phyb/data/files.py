@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from phyb.data._assemble import assemble, to_float32
-from phyb.data._checks import problem
-from phyb.data._hdf5 import read_hdf5, write_hdf5
+from phyb.data._checks import problem, unreadable
+from phyb.data._guard import read_hdf5_guarded
+from phyb.data._hdf5 import write_hdf5
 from phyb.data._npz import read_npz, write_npz
 from phyb.data.log import FIELDS, Log
 from phyb.data.validate import check
 from phyb.errors import DataError
-from phyb.storage import atomic_path
+from phyb.storage.files import atomic_path
 
-READERS = {".hdf5": read_hdf5, ".h5": read_hdf5, ".npz": read_npz}
+READERS = {".hdf5": read_hdf5_guarded, ".h5": read_hdf5_guarded, ".npz": read_npz}
 WRITERS = {".hdf5": write_hdf5, ".h5": write_hdf5, ".npz": write_npz}
 
 
@@ -51,10 +52,7 @@ def load_log(path: str | os.PathLike[str], *, action_bounds: tuple[ArrayLike, Ar
         raise
     except Exception as error:
         # On a damaged file the libraries below raise almost anything, from OSError to struct.error.
-        kind = "an NPZ archive" if path.suffix.lower() == ".npz" else "HDF5"
-        found = f"cannot be read as {kind} ({type(error).__name__}: {error})"
-        advice = "It may be truncated, damaged or of another format; copy or write it again"
-        raise problem(source, None, found, advice) from error
+        raise unreadable(source, "an NPZ archive" if path.suffix.lower() == ".npz" else "HDF5", error) from error
     return assemble(raw, source, action_bounds)
 
 

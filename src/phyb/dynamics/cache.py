@@ -17,7 +17,8 @@ from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
 from phyb.errors import DataError
 from phyb.networks import Standardizer
-from phyb.storage import load_tree, save_tree, write_json
+from phyb.storage.files import write_json
+from phyb.storage.trees import load_tree, save_tree
 
 _RECIPE = 1
 """Raised whenever the same log and settings would give another pool, so that old pools are not found any more."""

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 from phyb.errors import DataError
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor, squash
-from phyb.storage import load_tree, read_json, save_tree, write_json
+from phyb.storage.files import read_json, write_json
+from phyb.storage.trees import load_tree, save_tree
 
 FORMAT_VERSION = 1
 

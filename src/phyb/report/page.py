@@ -10,7 +10,7 @@ from phyb.report import belief_sections, pool_sections, sections
 from phyb.report.elements import section
 from phyb.report.source import RunData, number, read_run, text
 from phyb.report.style import COLORS
-from phyb.storage import atomic_path
+from phyb.storage.files import atomic_path
 
 _DARK = {
     "ink": "#e8ecf2",

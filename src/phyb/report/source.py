@@ -14,7 +14,7 @@ import numpy as np
 
 from phyb.envs.tasks import Task, find_task
 from phyb.errors import DataError
-from phyb.storage import read_json
+from phyb.storage.files import read_json
 
 Record = Mapping[str, Any]
 

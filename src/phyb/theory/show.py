@@ -16,7 +16,7 @@ from rich.table import Table
 
 from phyb.report.elements import MISSING, Section, section, show_short, table
 from phyb.report.style import COLORS, Panel, drawing, to_svg, value_axis
-from phyb.storage import atomic_path, write_json
+from phyb.storage.files import atomic_path, write_json
 from phyb.theory.verify import Finding
 
 _CSS = """

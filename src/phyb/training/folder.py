@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from phyb.errors import DataError
-from phyb.storage import load_tree, read_about, read_json, save_tree
+from phyb.storage.files import read_json
+from phyb.storage.trees import load_tree, read_about, save_tree
 
 State = TypeVar("State")
 

@@ -1,12 +1,10 @@
-"""Writing and reading trees of arrays and JSON: atomic, checked, and unable to run code."""
+"""Trees of arrays in one safetensors file, named by their place in the tree."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,55 +15,9 @@ import safetensors
 import safetensors.numpy
 
 from phyb.errors import DataError
+from phyb.storage.files import write_bytes
 
 Tree = TypeVar("Tree")
-
-
-@contextlib.contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its name only when the block ends well and the bytes are on disk.
-
-    Raises:
-        DataError: the folder cannot be made or written to.
-    """
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error}). Check folder, rights and free space.") from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        os.replace(temporary, target)
-        with contextlib.suppress(OSError):  # not every file system can sync a folder
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write strict JSON (no NaN) in one piece."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, allow_nan=False, default=_plain) + "\n", encoding="utf-8")
-
-
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read JSON; a missing or damaged file gives a `DataError` that names it."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file.") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: cannot be read as JSON ({error}). Restore it, or delete it and run again.") from error
 
 
 def save_tree(path: str | os.PathLike[str], tree: Any, about: Mapping[str, Any] | None = None) -> None:
@@ -75,8 +27,8 @@ def save_tree(path: str | os.PathLike[str], tree: Any, about: Mapping[str, Any] 
     a safetensors header is random.
     """
     flat = {name: _to_numpy(leaf) for name, leaf in _named_leaves(tree)}
-    with atomic_path(path) as temporary:
-        safetensors.numpy.save_file(flat, temporary, metadata={"about": json.dumps(dict(about or {}), sort_keys=True)})
+    note = json.dumps(dict(about or {}), sort_keys=True)
+    write_bytes(path, safetensors.numpy.save(flat, metadata={"about": note}))
 
 
 def load_tree(path: str | os.PathLike[str], like: Tree) -> Tree:
@@ -138,11 +90,3 @@ def _to_numpy(leaf: Any) -> np.ndarray:
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf, order="C")  # unlike ascontiguousarray, this leaves a single number without an axis
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic | jax.Array):
-        return np.asarray(value).tolist()
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

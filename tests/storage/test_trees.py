@@ -1,6 +1,5 @@
-"""Files of arrays and JSON: they come back as they went, and a bad file is named, never half believed."""
+"""Files of arrays: they come back as they went, and a bad file is named, never half believed."""
 
-import json
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,7 +11,7 @@ import safetensors.numpy
 
 from phyb.errors import DataError
 from phyb.networks import MLP
-from phyb.storage import atomic_path, load_arrays, load_tree, read_about, read_json, save_tree, write_json
+from phyb.storage.trees import load_arrays, load_tree, read_about, save_tree
 
 
 class Inner(NamedTuple):
@@ -126,66 +125,6 @@ def test_damaged_and_missing_files_are_named(tree, tmp_path, damage):
         with pytest.raises(DataError) as error:
             load()
         assert str(path) in str(error.value)
-
-
-def test_an_interrupted_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
-    path = tmp_path / "deep" / "file.txt"
-    with atomic_path(path) as temporary:
-        temporary.write_text("old")
-        assert not path.exists(), "the name is taken only at the end"
-
-    def interrupted():
-        with atomic_path(path) as temporary:
-            temporary.write_text("half of the ne")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert path.read_text() == "old"
-    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
-
-
-@pytest.mark.parametrize("below", ["file.json", "more/file.json"])
-def test_a_folder_that_is_a_file_is_reported_cleanly(tmp_path, below):
-    (tmp_path / "taken").write_text("a file")
-    path = tmp_path / "taken" / below
-    with pytest.raises(DataError, match="cannot be written") as error:
-        write_json(path, {})
-    assert str(path) in str(error.value)
-    assert (tmp_path / "taken").read_text() == "a file"
-
-
-def test_json_holds_plain_values_of_arrays_and_paths(tmp_path):
-    content = {
-        "array": np.arange(3),
-        "jax": jnp.float32(0.5),
-        "number": np.int64(4),
-        "path": tmp_path,
-        "none": None,
-    }
-    write_json(tmp_path / "a.json", content)
-    expected = {"array": [0, 1, 2], "jax": 0.5, "number": 4, "path": str(tmp_path), "none": None}
-    assert read_json(tmp_path / "a.json") == expected
-    assert json.loads((tmp_path / "a.json").read_text()) == expected
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), object()])
-def test_json_refuses_what_is_not_json_and_keeps_the_old_file(tmp_path, value):
-    write_json(tmp_path / "a.json", 1)
-    with pytest.raises((ValueError, TypeError)):
-        write_json(tmp_path / "a.json", {"value": value})
-    assert read_json(tmp_path / "a.json") == 1
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[" * 100_000, None])
-def test_damaged_and_missing_json_is_named(tmp_path, content):
-    path = tmp_path / "a.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(DataError) as error:
-        read_json(path)
-    assert str(path) in str(error.value)
 
 
 def test_modules_with_static_parts_come_back_working(tmp_path):

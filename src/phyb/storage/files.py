@@ -1,0 +1,134 @@
+"""Single files: written whole or not at all, with errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phyb.errors import DataError, StorageError
+
+_TEMPORARY = ".tmp"
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its name only when the block ends well and the bytes are on disk.
+
+    Bytes are synced, then the name is changed, then the folder is synced: after a crash or power loss the path holds
+    the old content or the new one, never a part.
+
+    Raises:
+        StorageError: the folder cannot be made or written to, or the disk is full.
+    """
+    target = Path(path)
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_TEMPORARY, dir=target.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            _sync(temporary)
+            temporary.chmod(0o644)
+            os.replace(temporary, target)
+            with contextlib.suppress(OSError):  # not every file system can sync a folder
+                _sync(target.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file in one piece."""
+    with atomic_path(path) as temporary:
+        handle = os.open(temporary, os.O_WRONLY | os.O_TRUNC)
+        try:
+            write_all(handle, content)
+        finally:
+            os.close(handle)
+
+
+def write_all(handle: int, content: bytes) -> None:
+    """Write every byte to an open file; the system may take fewer at a time than it is given."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write strict JSON (no NaN) in one piece."""
+    write_bytes(path, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """What `write_json` writes."""
+    return (json.dumps(content, indent=2, allow_nan=False, default=_plain) + "\n").encode()
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read JSON; a missing or damaged file gives a `DataError` that names it."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such file.") from error
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, no UTF-8, endless numbers
+        raise DataError(f"{path}: cannot be read as JSON ({error}). Restore it, or delete it and run again.") from error
+
+
+@contextlib.contextmanager
+def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the operating system says about writing `path` into a `StorageError` with advice."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {_explain(error, Path(path))}") from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files that a killed process left in a folder and below."""
+    for path in folder.rglob(f".*{_TEMPORARY}"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _explain(error: OSError, path: Path) -> str:
+    said = error.strerror or str(error) or type(error).__name__
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full{_free(path)}. Make room, then go on."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{said}. Change the rights of the folder, or choose another one."
+    if error.errno == errno.EROFS:
+        return "the file system is read-only. Choose a folder elsewhere."
+    if error.errno == errno.EIO:
+        return "the disk reported an error (EIO). Check it, and copy the folder to another disk."
+    return f"{said}. Check the folder, its rights and the free space."
+
+
+def _free(path: Path) -> str:
+    folder = next((folder for folder in path.parents if folder.is_dir()), None)
+    return "" if folder is None else f" ({shutil.disk_usage(folder).free / 2**20:,.0f} MiB free)"
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        return np.asarray(value).tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
