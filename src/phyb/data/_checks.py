@@ -33,6 +33,12 @@ def problem(source: str, field: str | None, found: str, advice: str, row: int | 
     return DataError(f"{place}: {found}. {advice}")
 
 
+def unreadable(source: str, kind: str, error: Exception) -> DataError:
+    """The error for a file that a library could not make sense of."""
+    found = f"cannot be read as {kind} ({type(error).__name__}: {error})"
+    return problem(source, None, found, "It may be truncated, damaged or of another format; copy or write it again")
+
+
 def check_declaration(
     source: str, field: str, key: str, shape: tuple[int, ...] | None, dtype: np.dtype, stored: int
 ) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import h5py
@@ -21,11 +23,18 @@ _MAX_FOREIGN_TEXT = 10_000
 _SIMPLE_TYPES = (h5py.h5t.TypeStringID, h5py.h5t.TypeIntegerID, h5py.h5t.TypeFloatID, h5py.h5t.TypeEnumID)
 
 
-def read_hdf5(path: os.PathLike[str], source: str) -> Raw:
+def read_hdf5(path: str | os.PathLike[str], source: str) -> Raw:
     """Read the fields and attributes of an HDF5 file, as stored."""
+    with judged(path, source) as (raw, _):
+        return dataclasses.replace(raw, arrays={field: dataset[...] for field, dataset in raw.arrays.items()})
+
+
+@contextlib.contextmanager
+def judged(path: str | os.PathLike[str], source: str) -> Iterator[tuple[Raw, int]]:
+    """Open a file and judge its headers: what it holds, its arrays still as data sets, and the bytes they will take."""
     with h5py.File(path, "r", locking="best-effort") as file:
         keys = find_keys([str(name) for name in file], source)
-        datasets = {field: _dataset(file, key, source) for field, key in keys.items()}
+        datasets: dict[str, Any] = {field: _dataset(file, key, source) for field, key in keys.items()}
         declared = 0
         for field, dataset in datasets.items():
             stored = dataset.id.get_storage_size()
@@ -36,9 +45,9 @@ def read_hdf5(path: os.PathLike[str], source: str) -> Raw:
                 check_explained(source, keys[field], bytes_of(dataset.chunks, dtype), stored)
         check_memory(source, declared)
         attributes = _attributes(file, source)
-        arrays = {field: dataset[...] for field, dataset in datasets.items()}
-    metadata = {name: attributes.pop(name) for name in METADATA if name in attributes}
-    return Raw(arrays, keys, metadata, {k: v for k, v in attributes.items() if not isinstance(v, np.ndarray)})
+        metadata = {name: attributes.pop(name) for name in METADATA if name in attributes}
+        foreign = {name: value for name, value in attributes.items() if not isinstance(value, np.ndarray)}
+        yield Raw(datasets, keys, metadata, foreign), declared
 
 
 def write_hdf5(log: Log, path: os.PathLike[str]) -> None:
