@@ -83,7 +83,7 @@ def assemble(raw: Raw, source: str, action_bounds: tuple[ArrayLike, ArrayLike] |
     if "next_observations" not in arrays:
         arrays, provenance["dropped_rows"] = rebuild_successors(arrays, source)
     if assumed:
-        provenance["assumed"] = {**provenance.get("assumed", {}), **assumed}
+        provenance["assumed"] = {**_group(provenance, "assumed"), **assumed}
     env_id = raw.metadata.get("env_id")
     log = Log(**arrays, action_low=low, action_high=high, env_id=env_id, provenance=provenance)
     check_connected(log.observations, log.next_observations, log.episode_ends, source)
@@ -179,5 +179,11 @@ def _provenance(raw: Raw, source: str) -> dict[str, Any]:
             content = text
         provenance = dict(content) if isinstance(content, dict) else {"note": content}
     if raw.attributes:
-        provenance["attributes"] = {**provenance.get("attributes", {}), **raw.attributes}
+        provenance["attributes"] = {**_group(provenance, "attributes"), **raw.attributes}
     return provenance
+
+
+def _group(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object in the provenance of a file, which may hold anything; what is no object gives way."""
+    found = provenance.get(name)
+    return found if isinstance(found, dict) else {}

@@ -18,6 +18,7 @@ from phyb.storage.files import read_json, write_json
 from phyb.storage.trees import load_tree, save_tree
 
 FORMAT_VERSION = 1
+_MAX_LAYERS = 100
 
 
 class Policy(eqx.Module):
@@ -68,22 +69,26 @@ def load_policy(folder: str | os.PathLike[str]) -> Policy:
         DataError: there is no policy, or its files are damaged.
     """
     path = Path(folder)
-    path = path / "policy" if (path / "policy").is_dir() else path
-    if not (path / "policy.json").is_file():
+    path = path / "policy" if os.path.isdir(path / "policy") else path
+    description, arrays = path / "policy.json", path / "policy.safetensors"
+    if not os.path.isfile(description):
         raise DataError(f"{folder}: there is no policy here; expected policy.json and policy.safetensors.")
-    about = read_json(path / "policy.json")
+    for file in (description, arrays):
+        if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+            raise DataError(f"{file}: is a link out of {folder}. Copy the file it leads to if you trust it.")
+    about = read_json(description)
     try:
         if about["format"] != FORMAT_VERSION:
-            raise DataError(f"{path}: policy format {about['format']} is not known to this version of phyb.")
+            raise DataError(f"{path}: policy format {about['format']!r:.40} is not known to this version of phyb.")
         sizes = [about["observation_size"], about["action_size"], *about["hidden"]]
-        if not all(type(size) is int and 0 < size <= 65_536 for size in sizes):
-            raise ValueError(f"sizes {sizes}")
+        if len(sizes) > _MAX_LAYERS or not all(type(size) is int and 0 < size <= 65_536 for size in sizes):
+            raise ValueError(f"sizes {sizes!r:.80}")
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path / 'policy.json'}: is not a policy description ({error}).") from error
+        raise DataError(f"{description}: is not a policy description ({error}).") from error
 
     def blank() -> Policy:
         observations, actions, *hidden = sizes
         ones, bounds = jnp.ones(observations), jnp.ones(actions)
         return Policy(Actor(jax.random.key(0), observations, actions, hidden), Standardizer(ones, ones), bounds, bounds)
 
-    return load_tree(path / "policy.safetensors", jax.eval_shape(blank))
+    return load_tree(arrays, jax.eval_shape(blank))

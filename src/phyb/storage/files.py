@@ -17,6 +17,8 @@ import numpy as np
 from phyb.errors import DataError, StorageError
 
 _TEMPORARY = ".tmp"
+_MAX_JSON_BYTES = 8 * 2**20
+_MAX_JSON_DEPTH = 100
 
 
 @contextlib.contextmanager
@@ -75,13 +77,37 @@ def json_bytes(content: Any) -> bytes:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read JSON; a missing or damaged file gives a `DataError` that names it."""
+    """Read JSON; a file that is missing, damaged, no ordinary file or far too large gives a `DataError` naming it."""
+    check_file(path)
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file.") from error
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, no UTF-8, endless numbers
+        with open(path, "rb") as file:
+            content = file.read(_MAX_JSON_BYTES + 1)
+        if len(content) > _MAX_JSON_BYTES:
+            raise ValueError(f"it is larger than {_MAX_JSON_BYTES:,} bytes")
+        return parse_json(content)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error}). Restore it, or delete it and run again.") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON that can be worked with and written again: no name twice, no half characters, no bottomless nesting.
+
+    Raises:
+        ValueError: it is not JSON, or not of this kind.
+    """
+    try:
+        content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    _check_json(content)
+    return content
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what is no ordinary file: reading a pipe would wait forever, a device might never end."""
+    if not os.path.isfile(path):
+        found = "is not an ordinary file" if os.path.exists(path) else "there is no such file"
+        raise DataError(f"{path}: {found}.")
 
 
 @contextlib.contextmanager
@@ -132,3 +158,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r:.80} is given twice")
+    return content
+
+
+def _check_json(content: Any, depth: int = 0) -> None:
+    if depth > _MAX_JSON_DEPTH:
+        raise ValueError("it is nested too deeply")
+    if isinstance(content, str):
+        content.encode("utf-8")
+    elif isinstance(content, list | dict):
+        for item in content:
+            _check_json(item, depth + 1)
+        if isinstance(content, dict):
+            for item in content.values():
+                _check_json(item, depth + 1)

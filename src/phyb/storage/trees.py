@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -15,7 +14,7 @@ import safetensors
 import safetensors.numpy
 
 from phyb.errors import DataError
-from phyb.storage.files import write_bytes
+from phyb.storage.files import check_file, parse_json, write_bytes
 
 Tree = TypeVar("Tree")
 
@@ -41,7 +40,7 @@ def load_tree(path: str | os.PathLike[str], like: Tree) -> Tree:
     named = _named_leaves(like)
     wanted, found = {name for name, _ in named}, set(flat)
     if wanted != found:
-        missing, surplus = sorted(wanted - found)[:3], sorted(found - wanted)[:3]
+        missing, surplus = ([f"{name:.80}" for name in sorted(names)[:3]] for names in (wanted - found, found - wanted))
         raise DataError(
             f"{path}: holds other arrays than these settings need (missing {missing}, unexpected {surplus}). "
             "It was written with other settings or by another version."
@@ -62,20 +61,20 @@ def load_tree(path: str | os.PathLike[str], like: Tree) -> Tree:
 
 def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """All arrays of a safetensors file by name; a missing or damaged file gives a `DataError`."""
-    if not Path(path).is_file():
-        raise DataError(f"{path}: there is no such file.")
+    check_file(path)
     try:
         return safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # the library lets through what NumPy says about types and shapes it does not know
         raise DataError(f"{path}: is damaged or not a safetensors file ({error}).") from error
 
 
 def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The note that `save_tree` wrote into a file, without reading its arrays."""
+    check_file(path)
     try:
         with safetensors.safe_open(path, "numpy") as file:
-            note = json.loads((file.metadata() or {})["about"])
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
+            note = parse_json((file.metadata() or {})["about"])
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise DataError(f"{path}: is damaged or was not written by phyb ({error}).") from error
     if not isinstance(note, dict):
         raise DataError(f"{path}: was not written by phyb.")
