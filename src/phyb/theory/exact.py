@@ -1,6 +1,8 @@
 """Evaluate and optimise policies under the hybrid belief, exactly, on one finite world or on many at once.
 
 The functions below take arrays of any float type, with any batch axes in front, work in float64, and give NumPy arrays.
+Those named `_one` give values that are not a number where no fixed point was found; the others raise
+`NoFixedPointError`, so that whatever they return stands still to 1e-12.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from jaxtyping import Array, Float
 
 from phyb.belief.weights import WeightRule
 from phyb.theory import operators as op
-from phyb.theory.fixed_point import fixed_point
+from phyb.theory.fixed_point import SOLVED, NoFixedPointError, fixed_point
 from phyb.theory.mdp import FiniteMDP, Hybrid
 
 Planner = Literal["hybrid", "robust", "kth_min", "average"]
@@ -147,4 +149,10 @@ def _exactly(
         rows = values.shape[-1:] if work is _plan else values.shape[-2:]
         values = jnp.asarray(np.broadcast_to(values, batch + rows))
         shared = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(np.asarray(x)), batch), numbers)
-        return jax.tree.map(np.asarray, _compiled(work, fixed, len(batch))(world, values, *shared))
+        found = jax.tree.map(np.asarray, _compiled(work, fixed, len(batch))(world, values, *shared))
+    if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(found)):
+        raise NoFixedPointError(
+            f"No fixed point was found to {SOLVED:g} of the values. Below lambda = Delta, the largest span of values "
+            "over the models, the operator may run in circles: raise the temperature, or lower the discount."
+        )
+    return found

@@ -9,11 +9,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from phyb.errors import PhybError
+
 Operator = Callable[[Array], Array]
+SOLVED = 1e-12
+"""Largest residual, relative to the size of the values, at which values count as a fixed point."""
+MOST_STEPS, PLAIN_STEPS = 400, 40
+
+
+class NoFixedPointError(PhybError):
+    """An operator has no fixed point that the solver reaches."""
 
 
 class FixedPoint(NamedTuple):
-    """Where an operator stands still, how still, and after how many steps."""
+    """Where an operator stands still, how still, and after how many steps.
+
+    The values are guaranteed: not a number unless `|operator(V) - V| <= 1e-12 (1 + |V|)`. Where the operator is a
+    gamma-contraction they are then within `1e-12 (1 + |V|) / (1 - gamma)` of its fixed point.
+    """
 
     values: Float[Array, " states"]
     residual: Float[Array, ""]
@@ -21,10 +34,11 @@ class FixedPoint(NamedTuple):
 
 
 def fixed_point(operator: Operator, start: Float[Array, " states"], *, tolerance: float = 1e-13) -> FixedPoint:
-    """Solve `V = operator(V)` from `start`.
+    """Solve `V = operator(V)` from `start`; values are not a number where that fails, see `FixedPoint`.
 
     Each step tries Newton's point and keeps it only if it stands stiller than the plain iterate: ranks that swap make
-    the operator kinked, and there Newton may wander. `tolerance` is relative to the size of the values.
+    the operator kinked, and there Newton may wander. Where plain iterates run in a circle, half steps lead inside.
+    `tolerance`, relative to the size of the values, is where the search ends.
     """
     identity = jnp.eye(start.shape[0], dtype=start.dtype)
 
@@ -33,24 +47,26 @@ def fixed_point(operator: Operator, start: Float[Array, " states"], *, tolerance
         return after, jnp.max(jnp.abs(after - values)) / (1.0 + jnp.max(jnp.abs(values)))
 
     def goes_on(state: tuple[Array, Array, Array, Array]) -> Array:
-        return (state[2] > tolerance) & (state[3] < 400)
+        return (state[2] > tolerance) & (state[3] < MOST_STEPS)
 
     def body(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         values, after, _, count = state
         slope = jax.jacfwd(operator)(values)
         newton = values + _solve(identity - slope, after - values)
-        (far, far_residual), (near, near_residual) = still(newton), still(after)
+        plain = jnp.where(count < PLAIN_STEPS, after, 0.5 * (values + after))
+        (far, far_residual), (near, near_residual) = still(newton), still(plain)
         better = far_residual < near_residual
         return (
-            jnp.where(better, newton, after),
+            jnp.where(better, newton, plain),
             jnp.where(better, far, near),
             jnp.where(better, far_residual, near_residual),
             count + 1,
         )
 
     after, residual = still(start)
-    _, last, residual, count = jax.lax.while_loop(goes_on, body, (start, after, residual, jnp.zeros((), jnp.int32)))
-    return FixedPoint(last, residual, count)
+    first = (start, after, residual, jnp.zeros((), jnp.int32))
+    values, _, residual, count = jax.lax.while_loop(goes_on, body, first)
+    return FixedPoint(jnp.where(residual <= SOLVED, values, jnp.nan), residual, count)
 
 
 def iterate(operator: Operator, start: Float[Array, " states"], steps: int) -> Float[Array, " states"]:

@@ -16,7 +16,20 @@ from phyb.theory.counterexample import rounded
 
 # Small, because the slowest case of a chunk decides how often the others are iterated along.
 CHUNK = 250
+MOST_INCONCLUSIVE = 1e-3
+"""Share of cases that may stay unsolved before nothing is said about a claim."""
 Report = Callable[[int, str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bin:
+    """Cases with nearly the same control: its middle, their number, the share violated, worst and middle margin."""
+
+    control: float
+    cases: int
+    share: float
+    worst: float
+    median: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +56,11 @@ class Finding:
     """Whether the cases bear out what we say about the claim."""
     counterexample: dict[str, Any] | None
     control: str
-    shares: list[tuple[float, float, int]]
-    """(middle of a bin of the control, share of violations, cases) for the picture."""
+    bins: list[Bin]
+    """What the picture shows."""
     seconds: float
+    inconclusive: int = 0
+    """Cases left out because a fixed point was not found to the guaranteed residual."""
 
 
 def claim_names() -> list[str]:
@@ -60,7 +75,7 @@ def verify(
 
     Args:
         names: claims to check.
-        trials: random cases per claim; a few expensive claims run a fixed share of it.
+        trials: random cases per claim.
         seed: seeds every claim on its own, so that a claim alone gives the same numbers as among all.
         report: called with (cases done in this claim, its name).
 
@@ -82,7 +97,7 @@ def check(claim: Claim, trials: int, seed: int, report: Report | None = None, *,
     started = time.monotonic()
     rng = np.random.default_rng([seed, *claim.name.encode()])
     variants = claim.variants(flaw)
-    per_variant = max(1, int(trials * claim.share) // len(variants))
+    per_variant = max(1, trials // len(variants))
     parts: list[Measured] = []
     example, done = None, 0
     with jax.enable_x64(True):
@@ -108,7 +123,7 @@ def check(claim: Claim, trials: int, seed: int, report: Report | None = None, *,
 
 def _worst(claim: Claim, cases: dict[str, Any], found: Measured) -> list[tuple[float, dict[str, Any]]]:
     """The worst violations of a chunk: those inside the statement's condition if any, else those outside."""
-    margin = np.asarray(found.margin)
+    margin = np.nan_to_num(np.asarray(found.margin), nan=np.inf)
     broken = margin < -claim.tolerance
     inside = broken & np.asarray(found.stated)
     pick = inside if inside.any() else broken
@@ -141,13 +156,17 @@ def _plain(case: dict[str, Any], margin: float) -> dict[str, Any]:
     return {name: np.asarray(value).tolist() for name, value in case.items()} | {"margin": margin}
 
 
-def _judge(claim: Claim, found: Measured, example: dict[str, Any] | None, seconds: float) -> Finding:
-    # A case that could not be computed proves nothing either way, and must not pass as one that holds.
-    margin = np.nan_to_num(np.asarray(found.margin), nan=-np.inf)
+def _judge(claim: Claim, measured: Measured, example: dict[str, Any] | None, seconds: float) -> Finding:
+    # A case that could not be solved proves nothing either way: it neither holds nor breaks the claim.
+    solved = ~np.isnan(np.asarray(measured.margin))
+    found = Measured(*(np.asarray(column)[solved] for column in measured))
+    inconclusive = int(np.sum(~solved))
+    margin, stated, mended = found.margin, found.stated.astype(bool), found.mended.astype(bool)
     broken = margin < -claim.tolerance
-    stated, mended = np.asarray(found.stated, bool), np.asarray(found.mended, bool)
     inside, mended_inside = broken & stated, broken & mended
-    if not inside.any():
+    if inconclusive > MOST_INCONCLUSIVE * len(solved):
+        verdict = "inconclusive"
+    elif not inside.any():
         verdict = "holds"
     elif claim.mended and mended.any() and not mended_inside.any():
         verdict = f"holds only if {claim.mended}"
@@ -157,33 +176,42 @@ def _judge(claim: Claim, found: Measured, example: dict[str, Any] | None, second
     # Few trials may miss the violations a condition is there for; one where we say there is none is what counts.
     wrong = inside.any() if claim.says == "holds" else mended_inside.any() if claim.says == "holds only if" else False
     scope = mended if claim.says == "holds only if" and mended.any() else stated
-    worst = float(np.min(margin[scope])) if scope.any() else float("nan")
     return Finding(
         name=claim.name,
         title=claim.title,
         statement=claim.statement,
         condition=claim.condition,
         mended=claim.mended,
-        trials=len(margin),
+        trials=len(solved),
         inside=int(stated.sum()),
         violations_inside=int(inside.sum()),
         violations_outside=int((broken & ~stated).sum()),
         mended_trials=int(mended.sum()),
         mended_violations=int(mended_inside.sum()),
-        worst_margin=worst,
+        worst_margin=float(np.min(margin[scope])) if scope.any() else float("nan"),
         verdict=verdict,
         says=expected,
-        agrees=not bool(wrong),
+        agrees=verdict != "inconclusive" and not bool(wrong),
         counterexample=example,
         control=claim.control,
-        shares=_shares(np.asarray(found.control, float), broken),
+        bins=_bins(found.control.astype(float), margin, broken),
         seconds=seconds,
+        inconclusive=inconclusive,
     )
 
 
-def _shares(control: np.ndarray, broken: np.ndarray, bins: int = 12) -> list[tuple[float, float, int]]:
-    """Share of violations along the control, in bins of equally many cases."""
-    order = np.argsort(control, kind="stable")
+def _bins(control: np.ndarray, margin: np.ndarray, broken: np.ndarray, most: int = 12) -> list[Bin]:
+    """Cases sorted by their control, in bins of equally many; a control of few values gets a bin for each."""
     values = np.unique(control)
-    groups = [control == v for v in values] if len(values) <= bins else np.array_split(order, bins)
-    return [(float(np.median(control[group])), float(np.mean(broken[group])), len(control[group])) for group in groups]
+    few = len(values) <= most
+    groups = [control == v for v in values] if few else np.array_split(np.argsort(control, kind="stable"), most)
+    return [
+        Bin(
+            control=float(np.median(control[group])),
+            cases=len(control[group]),
+            share=float(np.mean(broken[group])),
+            worst=float(np.min(margin[group])),
+            median=float(np.median(margin[group])),
+        )
+        for group in groups
+    ]

@@ -6,11 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
-
-from phyb.theory.mdp import FiniteMDP, Hybrid
 
 Case = dict[str, Any]
 """Named arrays; drawn with a batch axis in front, measured one by one."""
@@ -22,6 +18,7 @@ class Measured(NamedTuple):
     """One case: the slack of the claimed inequality (negative is a violation) and where the case stands."""
 
     margin: Any
+    """Not a number where a fixed point was not found: such a case says nothing."""
     stated: Any
     """Inside the condition the paper's statement names."""
     mended: Any
@@ -51,8 +48,6 @@ class Claim(NamedTuple):
     """What we say about it; `phyb verify` ends with exit code 1 if the cases disagree."""
     control: str
     tolerance: float
-    share: float
-    """Part of the asked trials to run; below 1 where a case is expensive."""
     variants: Callable[[float], tuple[Variant, ...]]
     """The families of cases. Its number makes the statement stronger than the paper's, to test the checker."""
 
@@ -69,45 +64,15 @@ def claim(
     control: str,
     mended: str = "",
     tolerance: float = 1e-9,
-    share: float = 1.0,
 ) -> Callable[[Callable[[float], tuple[Variant, ...]]], Callable[[float], tuple[Variant, ...]]]:
     """Register a check; the statement is the docstring of the function below."""
 
     def register(variants: Callable[[float], tuple[Variant, ...]]) -> Callable[[float], tuple[Variant, ...]]:
         statement = inspect.getdoc(variants) or ""
-        CLAIMS[name] = Claim(
-            name, title, statement, condition, mended, says, control, tolerance, share, variants
-        )  # fmt: skip
+        CLAIMS[name] = Claim(name, title, statement, condition, mended, says, control, tolerance, variants)
         return variants
 
     return register
 
 
 ALWAYS = np.bool_(True)
-
-
-def world(case: Case) -> FiniteMDP:
-    """The finite world inside a case."""
-    return FiniteMDP(case["rewards"], case["models"], case["start"], case["discount"])
-
-
-def belief(case: Case) -> Hybrid:
-    """The belief's numbers inside a case."""
-    return Hybrid(case["subset_size"], case["temperature"])
-
-
-def world_case(mdp: FiniteMDP) -> Case:
-    """A case that holds a finite world."""
-    return {"rewards": mdp.rewards, "models": mdp.models, "start": mdp.start, "discount": mdp.discount}
-
-
-def draw_belief(rng: np.random.Generator, count: int, largest: int, discount: np.ndarray) -> Case:
-    """K from 1 to `largest`, and lambda over six orders of e around the scale of values."""
-    scale = np.minimum(1.0 / (1.0 - discount), 10.0)
-    temperature = np.exp(rng.uniform(-4.5, 1.5, count)) * scale
-    return {"subset_size": rng.integers(1, largest + 1, count), "temperature": temperature}
-
-
-def ratio(temperature: Array, spread: Array) -> Array:
-    """Lambda / Delta, kept finite where all models agree."""
-    return jnp.clip(temperature / jnp.maximum(spread, 1e-12), 1e-3, 1e3)

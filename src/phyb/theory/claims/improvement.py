@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
-import numpy as np
 
 from phyb.policy.mirror import divergence
 from phyb.theory import operators as op
-from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, belief, claim, ratio, world
+from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
 from phyb.theory.claims.optimality import OMEGA, draw_regularised
+from phyb.theory.claims.worlds import belief, beside_delta, ratio, world
 from phyb.theory.exact import evaluate_one, improve_one, optimise_one, plan_one
 
 ITERATIONS = 12
@@ -36,14 +38,10 @@ def theorem_5(flaw: float) -> tuple[Variant, ...]:
         after = evaluate_one(mdp, step.policy, hybrid, start=before.values)
         spans = [op.span(op.member_values(mdp, v)) for v in (step.values, before.values, after.values)]
         spread = jnp.max(jnp.stack(spans))
-        inside = case["temperature"] >= (1.0 - flaw) * spread
         slack = (after.objective - before.objective) * (1.0 - mdp.discount)
-        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+        return beside_delta(case, slack, spread, flaw)
 
-    def draw(rng: np.random.Generator, count: int) -> Case:
-        return draw_regularised(3, 2, 3, rng, count)
-
-    return (Variant(draw, measure),)
+    return (Variant(functools.partial(draw_regularised, 3, 2, 3), measure),)
 
 
 @claim(
@@ -53,7 +51,6 @@ def theorem_5(flaw: float) -> tuple[Variant, ...]:
     mended="lambda >= Delta",
     says="holds",
     control="lambda / Delta",
-    share=0.05,
 )
 def theorem_5_rate(flaw: float) -> tuple[Variant, ...]:
     """The policies converge to the optimal one. The paper names no rate; mirror descent suggests
@@ -74,7 +71,4 @@ def theorem_5_rate(flaw: float) -> tuple[Variant, ...]:
         slack = jnp.min(bound - gap) * (1.0 - mdp.discount)
         return Measured(slack, ALWAYS, case["temperature"] >= spread, ratio(case["temperature"], spread))
 
-    def draw(rng: np.random.Generator, count: int) -> Case:
-        return draw_regularised(3, 2, 3, rng, count)
-
-    return (Variant(draw, measure),)
+    return (Variant(functools.partial(draw_regularised, 3, 2, 3), measure),)

@@ -118,7 +118,6 @@ def proposition_1_values(flaw: float) -> tuple[Variant, ...]:
     mended="k = N (for k / N = kappa, J must be cut at kappa)",
     says="holds only if",
     control="k / N",
-    share=0.2,
 )
 def asymptotic(flaw: float) -> tuple[Variant, ...]:
     """As N grows the weighted sum converges to the expectation under `xi(q) = J(F(q))`, with

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from phyb.theory import operators as op
-from phyb.theory.claims.base import (
-    ALWAYS,
-    Case,
-    Measured,
-    Variant,
-    belief,
-    claim,
-    draw_belief,
-    ratio,
-    world,
-    world_case,
-)
+from phyb.theory.claims.base import Case, Measured, Variant, claim
 from phyb.theory.claims.pessimism import ensembles
+from phyb.theory.claims.worlds import belief, beside_delta, draw_worlds, world
 from phyb.theory.exact import evaluate_one
-from phyb.theory.mdp import dirichlet_models, random_mdps, random_policies
-
-
-def _draw(states: int, actions: int, models: int, largest: int, rng: np.random.Generator, count: int) -> Case:
-    mdp = random_mdps(rng, count, states, actions, models)
-    case = world_case(mdp) | {"policy": random_policies(rng, count, states, actions)}
-    return case | draw_belief(rng, count, largest, np.zeros(count))
+from phyb.theory.mdp import dirichlet_models
 
 
 @claim(
@@ -56,10 +38,9 @@ def monotone_k(flaw: float) -> tuple[Variant, ...]:
         )
         spread = jnp.maximum(*(op.span(op.member_values(mdp, found.values)) for found in (fewer, more)))
         slack = jnp.min(more.q - fewer.q) * (1.0 - mdp.discount)
-        inside = case["temperature"] >= (1.0 - flaw) * spread
-        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+        return beside_delta(case, slack, spread, flaw)
 
-    return tuple(Variant(functools.partial(_draw, *size), measure) for size in ((3, 1, 3, 2), (3, 2, 4, 3)))
+    return Variant(draw_worlds(3, 1, 3, largest=2), measure), Variant(draw_worlds(3, 2, 4, largest=3), measure)
 
 
 @claim(
@@ -69,7 +50,6 @@ def monotone_k(flaw: float) -> tuple[Variant, ...]:
     mended="lambda >= Delta",
     says="holds only if",
     control="lambda / Delta",
-    share=0.2,
 )
 def monotone_n(flaw: float) -> tuple[Variant, ...]:
     """For a fixed k, the expectation of `Q^pi` over ensembles drawn from the prior does not increase with N.
@@ -93,11 +73,9 @@ def monotone_n(flaw: float) -> tuple[Variant, ...]:
 
         (fewer, spread), (more, spread_more) = mean(*tables[0]), mean(*tables[1])
         spread = jnp.maximum(spread, spread_more)
-        inside = case["temperature"] >= (1.0 - flaw) * spread
-        slack = jnp.min(fewer - more) * (1.0 - mdp.discount)
-        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+        return beside_delta(case, jnp.min(fewer - more) * (1.0 - mdp.discount), spread, flaw)
 
-    return (Variant(_draw_habit, measure), Variant(functools.partial(_draw, 3, 1, 3, 2), measure))
+    return Variant(_draw_habit, measure), Variant(draw_worlds(3, 1, 3, largest=2), measure)
 
 
 def _draw_habit(rng: np.random.Generator, count: int) -> Case:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,41 +9,28 @@ from jaxtyping import Array
 
 from phyb.policy.mirror import divergence, mirror_weights
 from phyb.theory import operators as op
-from phyb.theory.claims.base import (
-    ALWAYS,
-    Case,
-    Measured,
-    Variant,
-    belief,
-    claim,
-    draw_belief,
-    ratio,
-    world,
-    world_case,
-)
+from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
+from phyb.theory.claims.worlds import belief, beside_delta, draw_worlds, world
 from phyb.theory.exact import optimise_one, regularised_one
-from phyb.theory.mdp import dirichlet_models, random_mdps, random_policies
+from phyb.theory.mdp import dirichlet_models, random_policies
 
 OMEGA = 0.9
 
 
 def draw_regularised(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
-    """Random worlds with a belief, a reference policy and a step size beta.
+    """Random worlds with a belief, a policy as reference and a step size beta.
 
     In half of the worlds the action changes rewards only, and those not in every state: there a policy cannot make up
     in one state for what the belief takes away from it in another.
     """
-    mdp = random_mdps(rng, count, states, actions, models)
+    case = draw_worlds(states, actions, models)(rng, count)
     simple = rng.uniform(size=count) < 0.5
     same = simple[:, None] & (rng.uniform(size=(count, states)) < 0.5)
-    transitions, rewards = np.asarray(mdp.models), np.asarray(mdp.rewards)
-    mdp = mdp._replace(
-        models=np.where(simple[:, None, None, None, None], transitions[:, :, :, :1], transitions),
-        rewards=np.where(same[:, :, None], rewards[:, :, :1], rewards),
-    )
-    case = world_case(mdp) | {"reference": random_policies(rng, count, states, actions)}
-    case["step_size"] = np.exp(rng.uniform(-3.0, 1.0, count))
-    return case | draw_belief(rng, count, models, np.zeros(count))
+    transitions, rewards = case["models"], case["rewards"]
+    case["models"] = np.where(simple[:, None, None, None, None], transitions[:, :, :, :1], transitions)
+    case["rewards"] = np.where(same[:, :, None], rewards[:, :, :1], rewards)
+    case["reference"] = case.pop("policy")
+    return case | {"step_size": np.exp(rng.uniform(-3.0, 1.0, count))}
 
 
 @claim(
@@ -77,9 +62,7 @@ def theorem_4_contraction(flaw: float) -> tuple[Variant, ...]:
         change = jnp.max(jnp.abs(op.backup(mdp, values[0], hybrid) - op.backup(mdp, values[1], hybrid)))
         spread = jnp.maximum(*(op.span(op.member_values(mdp, v)) for v in values))
         distance = jnp.max(jnp.abs(case["q"] - case["q_other"]))
-        inside = case["temperature"] >= (1.0 - flaw) * spread
-        slack = 1.0 - change / (mdp.discount * distance + 1e-300)
-        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+        return beside_delta(case, 1.0 - change / (mdp.discount * distance + 1e-300), spread, flaw)
 
     return (Variant(draw, measure),)
 
@@ -151,10 +134,9 @@ def theorem_4_optimal(flaw: float) -> tuple[Variant, ...]:
     of any of their value functions.
     """
 
-    def draw(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
-        case = draw_regularised(states, actions, models, rng, count)
-        rivals = random_policies(rng, 8 * count, states, actions).reshape(count, 8, states, actions)
-        return case | {"rivals": rivals}
+    def draw(rng: np.random.Generator, count: int) -> Case:
+        rivals = random_policies(rng, 8 * count, 3, 2).reshape(count, 8, 3, 2)
+        return draw_regularised(3, 2, 3, rng, count) | {"rivals": rivals}
 
     def measure(case: Case) -> Measured:
         mdp, hybrid = world(case), belief(case)
@@ -168,8 +150,6 @@ def theorem_4_optimal(flaw: float) -> tuple[Variant, ...]:
         values = jax.vmap(value)(rivals)
         everyone = jnp.concatenate([best.values[None], values])
         spread = jnp.max(jax.vmap(lambda v: op.span(op.member_values(mdp, v)))(everyone))
-        inside = case["temperature"] >= (1.0 - flaw) * spread
-        slack = jnp.min(best.values - values) * (1.0 - mdp.discount)
-        return Measured(slack, ALWAYS, inside, ratio(case["temperature"], spread))
+        return beside_delta(case, jnp.min(best.values - values) * (1.0 - mdp.discount), spread, flaw)
 
-    return tuple(Variant(functools.partial(draw, *size), measure) for size in ((3, 2, 3),))
+    return (Variant(draw, measure),)

@@ -13,19 +13,10 @@ from jaxtyping import Array
 
 from phyb.belief.weights import ranks
 from phyb.theory import operators as op
-from phyb.theory.claims.base import (
-    ALWAYS,
-    Case,
-    Measured,
-    Variant,
-    belief,
-    claim,
-    draw_belief,
-    world,
-    world_case,
-)
+from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
+from phyb.theory.claims.worlds import belief, draw_worlds, world
 from phyb.theory.exact import evaluate_one
-from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models, random_mdps, random_policies
+from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models
 
 
 def ensembles(pool: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -36,12 +27,6 @@ def ensembles(pool: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         counts = np.bincount(chosen, minlength=pool)
         chances.append(math.factorial(size) / math.prod(math.factorial(int(c)) for c in counts) / pool**size)
     return np.array(members), np.array(chances)
-
-
-def _draw(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
-    mdp = random_mdps(rng, count, states, actions, models)
-    case = world_case(mdp) | {"policy": random_policies(rng, count, states, actions)}
-    return case | draw_belief(rng, count, models, np.asarray(mdp.discount))
 
 
 def _single(mdp: FiniteMDP, model: Array, policy: Array) -> tuple[Array, Array]:
@@ -73,7 +58,7 @@ def lower_bound(flaw: float) -> tuple[Variant, ...]:
         slack = _single(mdp, mdp.models[true], case["policy"])[1] - found.objective
         return Measured(slack * (1.0 - mdp.discount), outside, outside, case["subset_size"] * 1.0)
 
-    return tuple(Variant(functools.partial(_draw, *size), measure) for size in ((2, 1, 3), (3, 2, 5)))
+    return tuple(Variant(draw_worlds(*size), measure) for size in ((2, 1, 3), (3, 2, 5)))
 
 
 @claim(
@@ -98,7 +83,7 @@ def lower_bound_remark(flaw: float) -> tuple[Variant, ...]:
         inside = case["subset_size"] <= 1 + flaw
         return Measured(slack * (1.0 - mdp.discount), ALWAYS, inside, case["subset_size"] * 1.0)
 
-    return (Variant(functools.partial(_draw, 2, 1, 2), measure),)
+    return (Variant(draw_worlds(2, 1, 2), measure),)
 
 
 @claim(
@@ -119,7 +104,7 @@ def model_error(flaw: float) -> tuple[Variant, ...]:
         slack = bound * (1.0 - flaw) - jnp.max(jnp.abs(first - second))
         return Measured(slack * (1.0 - mdp.discount), ALWAYS, ALWAYS, distance)
 
-    return (Variant(functools.partial(_draw, 3, 2, 2), measure),)
+    return (Variant(draw_worlds(3, 2, 2), measure),)
 
 
 @claim(
@@ -141,13 +126,11 @@ def theorem_2(flaw: float) -> tuple[Variant, ...]:
     members, chances = ensembles(3, 2)
 
     def draw(states: int, actions: int, rng: np.random.Generator, count: int) -> Case:
-        case = _draw(states, actions, 3, rng, count)
+        case = draw_worlds(states, actions, 3, largest=2)(rng, count)
         other = dirichlet_models(rng, np.exp(rng.uniform(-3.0, 1.0, count)), (count, states, actions, states))
         present = rng.uniform(size=count) < 0.5
         truth = np.where(present[:, None, None, None], case["models"][:, 0], other)
-        discount = rng.uniform(0.02, 0.95, count)
-        size = np.minimum(case["subset_size"], 2)
-        return case | {"truth_model": truth, "present": present, "discount": discount, "subset_size": size}
+        return case | {"truth_model": truth, "present": present, "discount": rng.uniform(0.02, 0.95, count)}
 
     def measure(case: Case) -> Measured:
         mdp, hybrid, gamma = world(case), belief(case), case["discount"]
