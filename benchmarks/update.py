@@ -59,7 +59,7 @@ def hopper_sized(hidden: tuple[int, ...]) -> Problem:
         action_low=-np.ones(ACTIONS, np.float32),
         action_high=np.ones(ACTIONS, np.float32),
     )
-    pool = fit_pool(log, PoolConfig(pool_size=20, model_hidden=hidden, model_steps=1, model_check_every=1), seed=0)
+    pool, _ = fit_pool(log, PoolConfig(pool_size=20, model_hidden=hidden, model_steps=1, model_check_every=1), seed=0)
     return make_problem(log, pool, discount=0.99, horizon=1000)
 
 

@@ -14,6 +14,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.dynamics.fit import PoolConfig
 from phyb.errors import PhybError, UsageError
+from phyb.interrupt import hard_stop
 from phyb.training.settings import Preset, Settings, TrainingConfig, preset
 
 DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
@@ -237,7 +238,8 @@ def main(arguments: list[str] | None = None) -> None:
     console, errors = Console(), Console(stderr=True)
     try:
         command = parse(arguments)
-        command.run(console)
+        with hard_stop():
+            command.run(console)
     except PhybError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
         raise SystemExit(error.exit_code) from None
@@ -245,7 +247,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.close()
         raise SystemExit(0) from None
     except KeyboardInterrupt:
-        errors.print("Stopped. Unfinished stages start anew; go on with the same command and --resume.")
+        errors.print("Stopped at once. What was saved before stays; go on with the same command and --resume.")
         raise SystemExit(130) from None
 
 

@@ -5,8 +5,11 @@ The command line and the Python function `phyb.train` are two doors to the same 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +24,26 @@ from phyb.data.files import load_log
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
-from phyb.dynamics.fit import split_rows
+from phyb.dynamics.fit import Keeping, split_rows
 from phyb.dynamics.pool import Pool
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.oracle import rule_return
 from phyb.envs.rules import RULES
 from phyb.envs.tasks import Task, find_task, normalized_score
-from phyb.errors import UsageError
+from phyb.errors import DataError, MemoryShortError, UsageError
 from phyb.evaluation.belief_return import belief_returns
 from phyb.evaluation.returns import ReturnSummary, episode_returns, runs_fast, start_observations, summarize
+from phyb.interrupt import StopRequests, stop_requests
 from phyb.policy.policy import Policy, load_policy
-from phyb.storage.files import read_json, write_json
-from phyb.training.folder import MetricsWriter, RunFolder, versions
+from phyb.storage.files import json_bytes, read_json, write_json
+from phyb.storage.lock import NAME as LOCK
+from phyb.storage.lock import locked
+from phyb.storage.store import FORMAT_VERSION
+from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder, versions
 from phyb.training.loop import optimize
 from phyb.training.progress import Stages
 from phyb.training.settings import Preset, Settings, difference, preset
 
-FORMAT_VERSION = 1
 # Steps imagined for one estimate of the return under the belief, and episodes of a simulator that is not vectorised:
 # on the way, and at the end.
 _BELIEF_STEPS, _FINAL_BELIEF_STEPS = 20_000, 100_000
@@ -65,6 +71,7 @@ class _Job:
     seed: int
     folder: RunFolder
     stages: Stages
+    stop: StopRequests
 
     @property
     def discount(self) -> float:
@@ -124,42 +131,91 @@ def train(
         UsageError: the folder exists and `resume` is off, or it holds a run with other settings.
         DataError: the log cannot be used.
         DivergenceError: training produced numbers that are not finite.
+        BusyError: another process works on the folder.
+        StorageError: something cannot be written; what was saved before stays.
+        InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
     """
     settings = settings or preset(preset_name)
     stages = Stages(console)
     name = _name_of(data)
     folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{PhyB.name}-seed{seed}")
-    if folder.path.exists() and any(folder.path.iterdir()) and not resume:
+    if not resume and _in_use(folder.path):
         raise UsageError(
             f"{folder.path}: already exists. Add --resume to go on with it or to see its result, "
             "or choose another folder with --out."
         )
-    with stages.stage("collect", "log   ", 1) as advance:
-        log, env_id = _open(data, env, settings, seed)
-        advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
-    for finding in validate(log, name):
-        if finding.severity == "warning":
-            stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
-    task = find_task(env_id or log.env_id or "")
-    job = _Job(name, log, task, env_id, settings, seed, folder, stages)
-    _write_or_compare_config(job, preset_name)
-    if folder.result.is_file():
-        stages.console.print(f"{folder.path}: this run is finished; here is its result.", highlight=False)
-        return Run(folder.path, load_policy(folder.path), read_json(folder.result))
+    with locked(folder.path) as lock, stop_requests(stages.tell) as stop, _memory_errors():
+        folder.guard = lock.check
+        folder.open()
+        stages.seconds |= _seconds_before(folder)
+        with stages.stage("collect", "log   ", 1) as advance:
+            log, env_id = _open(data, env, settings, seed)
+            advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
+        for finding in validate(log, name):
+            if finding.severity == "warning":
+                stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
+        task = find_task(env_id or log.env_id or "")
+        job = _Job(name, log, task, env_id, settings, seed, folder, stages, stop)
+        _write_or_compare_config(job, preset_name)
+        if folder.finished:
+            stages.tell(f"{folder.path}: this run is finished; here is its result.")
+            if not folder.report.is_file():
+                _write_report(job)
+            return Run(folder.path, load_policy(folder.path), read_json(folder.result))
+        return _carry_out(job, cache_folder(cache))
 
-    pool = _train_pool(job, cache_folder(cache))
-    problem = make_problem(log, pool, discount=job.discount, horizon=job.horizon, termination=job.termination)
+
+def _carry_out(job: _Job, cache: Path) -> Run:
+    """All stages of a run whose log is loaded; whatever the folder already vouches for is not done again."""
+    folder, settings = job.folder, job.settings
+    job.stop.check()
+    pool, curve = _train_pool(job, cache)
+    job.stop.check()
+    problem = make_problem(job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.termination)
     algorithm = PhyB(settings.agent, settings.training.steps)
-    state = _optimize(job, algorithm, problem)
+    state = _optimize(job, algorithm, problem, curve)
     policy = algorithm.policy(state, problem)
     policy.save(folder.policy)
-    result = _judge(job, policy, state, problem)
-    write_json(folder.result, result)
-    with stages.stage("report", "report", 1):
-        from phyb.report.page import write_report
+    folder.add(*POLICY_FILES)
+    folder.save_json(folder.result.name, _judge(job, policy, state, problem))
+    _write_report(job)
+    return Run(folder.path, policy, read_json(folder.result))
 
-        write_report(folder.path)
-    return Run(folder.path, policy, result)
+
+def _write_report(job: _Job) -> None:
+    from phyb.report.page import write_report
+
+    with job.stages.stage("report", "report", 1):
+        write_report(job.folder.path)
+
+
+def _in_use(path: Path) -> bool:
+    """Whether a folder holds anything but an abandoned lock."""
+    return path.exists() and (not path.is_dir() or any(item.name != LOCK for item in path.iterdir()))
+
+
+def _seconds_before(folder: RunFolder) -> dict[str, float]:
+    """Seconds per stage that earlier parts of this run took; they say nothing that could not be lost."""
+    try:
+        found = read_json(folder.timing)
+        return {str(name): float(seconds) for name, seconds in found.items()}
+    except (DataError, AttributeError, TypeError, ValueError):
+        return {}
+
+
+@contextlib.contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Say in plain words that memory ran out, which numpy and XLA tell in different ways."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryShortError(
+            f"Memory ran short ({str(error).splitlines()[0] if str(error) else 'no more could be had'}). Lower "
+            "--members-at-once while the pool is trained, or --real-batch-size, --rollouts and --policy-hidden "
+            "afterwards. What was saved stays: the same settings go on with --resume on a larger machine."
+        ) from error
 
 
 def _name_of(data: str | os.PathLike[str] | Log) -> str:
@@ -205,8 +261,10 @@ def _write_or_compare_config(job: _Job, preset_name: str) -> None:
         "versions": versions(),
     }
     if not job.folder.config.is_file():
-        write_json(job.folder.config, content)
+        job.folder.save_json(job.folder.config.name, content)
         return
+    if not job.folder.vouches(job.folder.config.name):
+        _mend_config(job.folder, content)
     found = job.folder.read_config()
     same = ("task", "algorithm", "seed", "env_id", "settings")
     lines = difference({key: content[key] for key in same}, {key: found.get(key) for key in same})
@@ -218,33 +276,57 @@ def _write_or_compare_config(job: _Job, preset_name: str) -> None:
             + "\n  ".join(lines)
             + "\nChoose another folder with --out, or give the run's own settings."
         )
+    changed = difference(content["versions"], found.get("versions") or {})
+    if changed:
+        job.stages.tell(
+            "This run was started with other versions, so its last digits may differ from an unbroken run:\n  "
+            + "\n  ".join(changed)
+        )
 
 
-def _train_pool(job: _Job, cache: Path) -> Pool:
+def _mend_config(folder: RunFolder, content: dict[str, Any]) -> None:
+    """Restore a config.json that is not what was written, if the settings given now are the run's own."""
+    entry = folder.entries.get(folder.config.name)
+    if entry is not None and hashlib.sha256(json_bytes(content)).hexdigest() != entry.sha256:
+        raise DataError(
+            f"{folder.config}: is damaged, and the settings given now are not those the run was started with, so that "
+            f"it cannot be restored. See what can still be used with: phyb doctor {folder.path}"
+        )
+    folder.save_json(folder.config.name, content)
+
+
+def _train_pool(job: _Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
+    """The pool and its learning curve, judged on hold-out episodes."""
     config, learn = job.settings.pool, job.termination == "learned"
-    lines: list[tuple[int, float]] = []
+    keeping = Keeping(job.folder, POOL_FILES, job.settings.training.pool_checkpoint_seconds, job.stop)
     with job.stages.stage("pool", "pool  ", config.pool_size * config.model_steps) as advance:
 
         def progress(done: int, total: int, loss: float) -> None:
-            lines.append((done // config.pool_size, loss))
-            advance(done * config.pool_size * config.model_steps / total, f"hold-out loss {loss:.3f}")
+            advance(
+                done * config.pool_size * config.model_steps / total,
+                f"hold-out loss {loss:.3f}" if loss == loss else "",
+            )
 
-        pool, found = cached_pool(job.log, config, job.seed, learn_termination=learn, folder=cache, progress=progress)
+        found = cached_pool(
+            job.log, config, job.seed, learn_termination=learn, folder=cache, progress=progress, keeping=keeping
+        )
+        pool = found.pool
         advance(config.pool_size * config.model_steps, f"hold-out loss {float(pool.holdout_nll.mean()):.3f}")
-    where = "found in" if found else "kept in"
-    job.stages.console.print(f"  {pool.size} models, {where} the pool cache {cache}", style="dim", highlight=False)
-    if not job.folder.diagnostics.is_file():
+    if found.not_kept is not None:
+        job.stages.tell(f"The pool is kept in the run folder only, the cache failed: {found.not_kept}")
+    else:
+        where = "kept in" if found.trained else "found in"
+        job.stages.console.print(f"  {pool.size} models, {where} the pool cache {cache}", style="dim", highlight=False)
+    if not job.folder.vouches(job.folder.diagnostics.name):
         from phyb.dynamics.diagnose import diagnose
 
         _, holdout = split_rows(job.log, config.holdout_fraction, job.seed)
-        write_json(job.folder.diagnostics, diagnose(pool, job.log, holdout, termination=job.termination))
-        with MetricsWriter(job.folder) as metrics:
-            for step, loss in lines:
-                metrics.write("pool", step, {"holdout_nll": loss})
-    return pool
+        found_out = diagnose(pool, job.log, holdout, termination=job.termination)
+        job.folder.save_json(job.folder.diagnostics.name, found_out)
+    return pool, found.curve
 
 
-def _optimize(job: _Job, algorithm: PhyB, problem: Problem) -> PhyBState:
+def _optimize(job: _Job, algorithm: PhyB, problem: Problem, curve: list[tuple[int, float]]) -> PhyBState:
     training = job.settings.training
 
     def evaluate(state: PhyBState, step: int) -> dict[str, Any]:
@@ -252,7 +334,8 @@ def _optimize(job: _Job, algorithm: PhyB, problem: Problem) -> PhyBState:
         found: dict[str, Any] = {}
         starts = np.asarray(problem.starts[: job.belief_episodes(False)])
         if job.env_id is not None:
-            real = summarize(episode_returns(policy.act, job.env_id, job.episodes(False), job.seed + 1))
+            act = _stoppable(policy, job.stop)
+            real = summarize(episode_returns(act, job.env_id, job.episodes(False), job.seed + 1))
             found |= {"true_return": real.mean, "true_std_error": real.std_error}
             if job.task is not None:
                 found["normalized_score"] = normalized_score(job.task, real.mean)
@@ -267,11 +350,34 @@ def _optimize(job: _Job, algorithm: PhyB, problem: Problem) -> PhyBState:
     with job.stages.stage("policy", "policy", training.steps) as advance:
 
         def progress(step: int, known: dict[str, Any]) -> None:
+            write_json(job.folder.timing, job.stages.seconds_so_far())
             score = known.get("normalized_score")
             real = f" · score {score:.1f}" if score is not None else ""
             advance(step, f"return under the belief {known['belief_return']:.1f}{real}")
 
-        return optimize(algorithm, problem, training, job.seed, folder=job.folder, evaluate=evaluate, progress=progress)
+        preface = [("pool", step, {"holdout_nll": loss}) for step, loss in curve]
+        return optimize(
+            algorithm,
+            problem,
+            training,
+            job.seed,
+            folder=job.folder,
+            evaluate=evaluate,
+            preface=preface,
+            progress=progress,
+            stop=job.stop,
+            tell=job.stages.tell,
+        )
+
+
+def _stoppable(policy: Policy, stop: StopRequests) -> Callable[[np.ndarray], np.ndarray]:
+    """The policy's actions, until somebody asks to stop: simulated episodes can take minutes."""
+
+    def act(observations: np.ndarray) -> np.ndarray:
+        stop.check()
+        return policy.act(observations)
+
+    return act
 
 
 def _belief_summary(
@@ -306,7 +412,8 @@ def _judge(job: _Job, policy: Policy, state: PhyBState, problem: Problem) -> dic
     with job.stages.stage("evaluate", "judge ", job.episodes(True)) as advance:
         if job.env_id is not None:
             count = job.episodes(True)
-            returns = episode_returns(policy.act, job.env_id, count, seed, lambda done: advance(done, ""))
+            act = _stoppable(policy, job.stop)
+            returns = episode_returns(act, job.env_id, count, seed, lambda done: advance(done, ""))
             real = summarize(returns)
             starts = start_observations(job.env_id, count, seed)[: job.belief_episodes(True)]
             result |= {

@@ -3,10 +3,12 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from phyb.data.collect import collect_liquidation
 from phyb.dynamics.cache import cache_folder, cached_pool, pool_key
-from phyb.dynamics.fit import PoolConfig
+from phyb.dynamics.fit import Keeping, PoolConfig
+from phyb.storage.store import Store
 
 LOG = collect_liquidation(400, 0)
 SMALL = PoolConfig(pool_size=2, model_hidden=(8,), model_steps=4, model_check_every=2, model_batch_size=16)
@@ -17,31 +19,51 @@ def get(folder, config=SMALL, seed=0):
 
 
 def test_a_pool_is_trained_once_and_then_found_with_the_same_numbers(tmp_path):
-    trained, found_first = get(tmp_path)
-    again, found_second = get(tmp_path)
-    assert (found_first, found_second) == (False, True)
-    assert jax.tree.all(jax.tree.map(jnp.array_equal, trained, again))
+    first, second = get(tmp_path), get(tmp_path)
+    assert (first.trained, second.trained) == (True, False)
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, first.pool, second.pool))
+    assert first.curve == second.curve
+    assert len(first.curve) == 2
 
 
-def test_the_key_depends_on_log_settings_seed_and_termination_but_not_on_grouping():
-    key = pool_key(LOG, SMALL, 0, False)
-    assert key == pool_key(LOG, dataclasses.replace(SMALL, members_at_once=1), 0, False)
-    others = {
+def test_the_key_depends_on_all_that_the_bits_depend_on():
+    keys = {
+        pool_key(LOG, SMALL, 0, False),
+        pool_key(LOG, dataclasses.replace(SMALL, members_at_once=1), 0, False),
         pool_key(collect_liquidation(400, 1), SMALL, 0, False),
         pool_key(LOG, dataclasses.replace(SMALL, model_steps=6), 0, False),
         pool_key(LOG, SMALL, 1, False),
         pool_key(LOG, SMALL, 0, True),
     }
-    assert len(others | {key}) == 5
+    assert len(keys) == 6
 
 
-def test_a_damaged_pool_is_trained_again(tmp_path):
-    trained, _ = get(tmp_path)
-    (file,) = (tmp_path / "pools").glob("*.safetensors")
-    file.write_bytes(b"no pool")
-    again, found = get(tmp_path)
-    assert not found
-    assert jax.tree.all(jax.tree.map(jnp.array_equal, trained, again))
+@pytest.mark.parametrize("damage", ["cut", "flip", "foreign", "no manifest", "bad manifest"])
+def test_a_damaged_pool_is_trained_again(tmp_path, damage):
+    trained = get(tmp_path).pool
+    (file,) = (tmp_path / "pools").glob("*/pool.safetensors")
+    content = file.read_bytes()
+    if damage == "no manifest":
+        file.with_name("manifest.json").unlink()
+    elif damage == "bad manifest":
+        file.with_name("manifest.json").write_bytes(b"{")
+    else:
+        flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+        file.write_bytes({"cut": content[:-5], "flip": flipped, "foreign": b"no pool"}[damage])
+    again = get(tmp_path)
+    assert again.trained
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, trained, again.pool))
+    assert not get(tmp_path).trained
+
+
+def test_a_cache_that_cannot_be_written_does_not_lose_the_pool(tmp_path):
+    (tmp_path / "pools").write_text("a file in the way")
+    keeping = Keeping(Store(tmp_path / "run"))
+    found = cached_pool(LOG, SMALL, 0, learn_termination=False, folder=tmp_path, keeping=keeping)
+    assert found.trained
+    assert found.not_kept is not None
+    assert list((tmp_path / "run" / "pool").glob("*.safetensors")), "it is still in the run folder"
+    assert get(tmp_path / "elsewhere").pool.size == found.pool.size
 
 
 def test_the_place_of_the_cache_can_be_set(monkeypatch, tmp_path):

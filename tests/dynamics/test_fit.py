@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import PoolConfig, _optimizer, _prepare, _start, _train_and_look, fit_pool, split_rows
-from phyb.errors import DivergenceError
+from phyb.dynamics.fit import Keeping, PoolConfig, _optimizer, _prepare, _start, _steps, fit_pool, split_rows
+from phyb.errors import DivergenceError, InterruptedRunError
+from phyb.interrupt import StopRequests
+from phyb.storage.store import Store
 
 CONFIG = PoolConfig(
     pool_size=3,
@@ -45,12 +47,12 @@ def small_log(linear_log):
 
 @pytest.fixture(scope="module")
 def pool(log):
-    return fit_pool(log, CONFIG, SEED)
+    return fit_pool(log, CONFIG, SEED)[0]
 
 
 @pytest.fixture(scope="module")
 def quick_pool(small_log):
-    return fit_pool(small_log, QUICK, SEED)
+    return fit_pool(small_log, QUICK, SEED)[0]
 
 
 def unseen_rows(seed=9, count=500):
@@ -119,11 +121,11 @@ def test_the_best_weights_are_kept_and_patience_ends_training(small_log):
         CONFIG, pool_size=1, model_steps=5000, model_check_every=25, model_patience=6, nll_beta=0.0
     )
     seen = []
-    pool = fit_pool(endless, config, SEED, progress=lambda *told: seen.append(told))
-    best = [loss for _, _, loss in seen]
-    assert 7 < len(seen) < 200, "small logs are overfitted long before the last step"
-    assert [done for done, _, _ in seen] == [25 * (look + 1) for look in range(len(seen))]
-    assert {total for _, total, _ in seen} == {5000}
+    pool, curve = fit_pool(endless, config, SEED, progress=lambda *told: seen.append(told))
+    best = [loss for _, loss in curve]
+    assert 7 < len(curve) < 200, "small logs are overfitted long before the last step"
+    assert [step for step, _ in curve] == [25 * (look + 1) for look in range(len(curve))]
+    assert (sorted(seen)[-1][0], {total for _, total, _ in seen}) == (curve[-1][0], {5000})
     assert np.all(np.diff(best) <= 0)
     assert best[-1] == best[-7] < best[-8], "six looks in vain, and no more"
     # Nothing ends in this log, so the termination head has no part in the loss.
@@ -133,13 +135,13 @@ def test_the_best_weights_are_kept_and_patience_ends_training(small_log):
 
 
 def test_members_do_not_depend_on_the_group_they_are_trained_in(small_log, quick_pool):
-    alone = fit_pool(small_log, dataclasses.replace(QUICK, members_at_once=1), SEED)
+    alone, _ = fit_pool(small_log, dataclasses.replace(QUICK, members_at_once=1), SEED)
     for one, other in zip(jax.tree.leaves(quick_pool), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
-    *_, train, holdout = _prepare(small_log, QUICK, SEED)
+    *_, train, _ = _prepare(small_log, QUICK, SEED)
     optimizer, rows = _optimizer(QUICK), len(train.done)
     keys = jax.random.split(jax.random.key(0), 2)
     state = _start(keys, (train.inputs.shape[1], train.targets.shape[1]), config=QUICK, optimizer=optimizer, rows=rows)
@@ -150,7 +152,7 @@ def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
 
     @jax.jit
     def look(train):
-        return _train_and_look(state, train, holdout, config=QUICK, optimizer=optimizer, done_weight=1.0)
+        return _steps(state, train, jnp.asarray(20), config=QUICK, optimizer=optimizer, done_weight=1.0)
 
     unseen = np.array(sorted(set(range(rows)) - one))
     after, altered = look(train), look(train._replace(targets=train.targets.at[unseen].add(100.0)))
@@ -161,8 +163,8 @@ def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
 
 
 def test_the_seed_decides_everything(small_log, quick_pool):
-    assert eqx.tree_equal(fit_pool(small_log, QUICK, SEED), quick_pool)
-    other = fit_pool(small_log, QUICK, SEED + 1)
+    assert eqx.tree_equal(fit_pool(small_log, QUICK, SEED)[0], quick_pool)
+    other, _ = fit_pool(small_log, QUICK, SEED + 1)
     assert not np.allclose(other.members.trunk.weights[0], quick_pool.members.trunk.weights[0], atol=0.1)
 
 
@@ -210,3 +212,45 @@ def test_another_seed_holds_out_other_episodes():
     log = log_of([3] * 40)
     np.testing.assert_array_equal(split_rows(log, 0.2, 1)[1], split_rows(log, 0.2, 1)[1])
     assert set(split_rows(log, 0.2, 1)[1]) != set(split_rows(log, 0.2, 2)[1])
+
+
+class _StopAfter(StopRequests):
+    """Asks to stop at the given number of questions, and at all after."""
+
+    def __init__(self, questions):
+        self.left = questions
+
+    def check(self):
+        self.left -= 1
+        if self.left < 0:
+            raise InterruptedRunError("stop")
+
+
+@pytest.mark.parametrize("stop_after", [2, 9])
+def test_a_pool_that_was_broken_off_is_gone_on_with_and_ends_with_the_same_bits(small_log, tmp_path, stop_after):
+    config = dataclasses.replace(QUICK, members_at_once=2, pool_size=3, model_steps=30, model_check_every=10)
+    pool, curve = fit_pool(small_log, config, SEED)
+    store = Store(tmp_path)
+    with pytest.raises(InterruptedRunError):
+        fit_pool(small_log, config, SEED, keeping=Keeping(store, seconds=1e9, stop=_StopAfter(stop_after)))
+    again, same_curve = fit_pool(small_log, config, SEED, keeping=Keeping(Store(tmp_path), seconds=0.0))
+    assert eqx.tree_equal(pool, again)
+    assert curve == same_curve
+    work = []
+    found, _ = fit_pool(
+        small_log, config, SEED, keeping=Keeping(Store(tmp_path)), progress=lambda *told: work.append(told)
+    )
+    assert eqx.tree_equal(pool, found)
+    assert not work, "finished members are not trained again"
+    keeping = Keeping(Store(tmp_path))
+    keeping.clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_a_damaged_group_is_trained_again(small_log, tmp_path, quick_pool):
+    fit_pool(small_log, QUICK, SEED, keeping=Keeping(Store(tmp_path)))
+    (kept,) = (tmp_path / "pool").glob("*.safetensors")
+    damaged = bytearray(kept.read_bytes())
+    damaged[-20] ^= 4
+    kept.write_bytes(damaged)
+    assert eqx.tree_equal(fit_pool(small_log, QUICK, SEED, keeping=Keeping(Store(tmp_path)))[0], quick_pool)

@@ -15,7 +15,7 @@ from phyb.policy.critics import ValueNetwork
 from phyb.policy.policy import Policy
 
 LOG = collect_liquidation(20_000, 0)
-POOL = fit_pool(
+POOL, _ = fit_pool(
     LOG,
     PoolConfig(pool_size=3, model_hidden=(32, 32), model_steps=900, model_weight_decay=1e-4),
     0,

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from phyb.errors import DivergenceError, InterruptedRunError
+from phyb.interrupt import StopRequests, stop_requests
 from phyb.training.folder import RunFolder
-from phyb.training.loop import optimize, stop_requests
+from phyb.training.loop import optimize
 from phyb.training.settings import TrainingConfig
 
 CONFIG = TrainingConfig(steps=20, log_every=5, evaluate_every=10, checkpoint_every=10, keep_checkpoints=2)
@@ -40,34 +41,83 @@ def evaluate(state, step):
 
 
 def run(folder, algorithm=None, config=CONFIG, **kwargs):
-    return optimize(algorithm or Walk(), None, config, 0, folder=folder, evaluate=evaluate, **kwargs)  # pyright: ignore
+    kwargs = {"evaluate": evaluate, **kwargs}
+    return optimize(algorithm or Walk(), None, config, 0, folder=folder, **kwargs)  # pyright: ignore
 
 
-def test_an_interrupted_run_ends_with_the_numbers_of_an_uninterrupted_one(tmp_path):
-    whole, broken = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "broken")
-    expected = run(whole)
+def contents(folder):
+    names = [*folder.checkpoint_files(), folder.metrics]
+    return {path.name: path.read_bytes() for path in names}
 
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What an unbroken run leaves behind."""
+    folder = RunFolder(tmp_path_factory.mktemp("whole"))
+    state = run(folder, preface=[("pool", 7, {"loss": 1.0})])
+    return state, contents(folder)
+
+
+class StopAfter(StopRequests):
+    """Asks to stop when it is asked for the n-th time."""
+
+    def __init__(self, questions):
+        self.left = questions
+
+    def check(self):
+        self.left -= 1
+        self.requested = self.left < 0
+        super().check()
+
+
+@pytest.mark.parametrize("questions", range(10))
+def test_a_run_that_was_stopped_anywhere_ends_with_the_bytes_of_an_unbroken_one(tmp_path, whole, questions):
+    expected, files = whole
+    stop = StopAfter(questions)
+
+    def ask_too(state, step):
+        stop.check()
+        return evaluate(state, step)
+
+    preface = [("pool", 7, {"loss": 1.0})]
+    with pytest.raises(InterruptedRunError, match="--resume"):
+        run(RunFolder(tmp_path), stop=stop, evaluate=ask_too, preface=preface)
+    assert RunFolder(tmp_path).checkpoint_files()
+    with RunFolder(tmp_path).metrics.open("a") as file:
+        file.write("a line that was being written when the machine died")
+    state = run(RunFolder(tmp_path), preface=preface)
+    assert jnp.array_equal(state["place"], expected["place"])
+    assert contents(RunFolder(tmp_path)) == files
+
+
+def test_a_signal_stops_with_a_checkpoint(tmp_path, whole):
     def interrupt(step, known):
         if step == 10:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(InterruptedRunError, match="--resume"):
-        run(broken, progress=interrupt)
-    assert broken.checkpoint_files()
-    with broken.metrics.open("a") as file:
-        file.write("a line that was being written when the machine died")
-    state = run(broken)
-    assert jnp.array_equal(state["place"], expected["place"])
-    assert broken.metrics.read_bytes() == whole.metrics.read_bytes()
-    assert broken.checkpoint_files()[-1].read_bytes() == whole.checkpoint_files()[-1].read_bytes()
+    with stop_requests() as stop, pytest.raises(InterruptedRunError, match="--resume"):
+        run(RunFolder(tmp_path), progress=interrupt, stop=stop)
+    assert RunFolder(tmp_path).newest_checkpoint()[1]["step"] == 10  # pyright: ignore[reportOptionalSubscript]
 
 
-def test_a_second_signal_stops_at_once():
-    with stop_requests() as asked:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert asked()
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+@pytest.mark.parametrize("harm", ["deleted", "emptied", "foreign"])
+def test_a_metrics_file_that_was_lost_comes_back_from_the_checkpoint(tmp_path, whole, harm):
+    with pytest.raises(InterruptedRunError):
+        run(RunFolder(tmp_path), stop=StopAfter(3), preface=[("pool", 7, {"loss": 1.0})])
+    metrics = RunFolder(tmp_path).metrics
+    metrics.unlink()
+    if harm != "deleted":
+        metrics.write_text("" if harm == "emptied" else "something else\n" * 1000)
+    run(RunFolder(tmp_path))
+    assert contents(RunFolder(tmp_path)) == whole[1]
+
+
+def test_a_stop_after_divergence_keeps_no_broken_state(tmp_path):
+    folder = RunFolder(tmp_path)
+    config = dataclasses.replace(CONFIG, log_every=100, steps=100)
+    with pytest.raises(DivergenceError):
+        run(folder, Walk(breaks_at=2), config, stop=StopAfter(3))
+    assert not folder.checkpoint_files()
 
 
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
@@ -78,18 +128,38 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     assert kept.name == "step-000000010.safetensors"
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
-    folder = RunFolder(tmp_path)
-    expected = run(folder)
-    newest = folder.checkpoint_files()[-1]
-    newest.write_bytes(newest.read_bytes()[:40])
-    assert jnp.array_equal(run(folder)["place"], expected["place"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
+@pytest.mark.parametrize("which", [[-1], [-2, -1]])
+def test_damaged_checkpoints_are_passed_over_and_the_end_is_the_same(tmp_path, whole, damage, which):
+    said = []
+    preface = [("pool", 7, {"loss": 1.0})]
+    run(RunFolder(tmp_path), preface=preface)
+    for path in [RunFolder(tmp_path).checkpoint_files()[number] for number in which]:
+        content = path.read_bytes()
+        flipped = content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]
+        path.unlink()
+        if damage != "gone":
+            path.write_bytes(content[:40] if damage == "cut" else flipped)
+    run(RunFolder(tmp_path), preface=preface, tell=said.append)
+    assert contents(RunFolder(tmp_path)) == whole[1]
+    assert len(said) == len(which)
+    assert "damaged" in said[0]
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path):
     folder = RunFolder(tmp_path)
-    run(folder, config=dataclasses.replace(CONFIG, checkpoint_every=5, keep_checkpoints=2))
+    run(folder, config=dataclasses.replace(CONFIG, checkpoint_every=5, keep_checkpoints=2, keep_best=0))
     assert [path.name[5:14] for path in folder.checkpoint_files()] == ["000000015", "000000020"]
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path):
+    def peak_at_5(state, step):
+        return {"belief_return": -abs(step - 5.0)}
+
+    folder = RunFolder(tmp_path)
+    config = dataclasses.replace(CONFIG, evaluate_every=5, checkpoint_every=5, keep_checkpoints=1, keep_best=1)
+    run(folder, config=config, evaluate=peak_at_5)
+    assert [path.name[5:14] for path in folder.checkpoint_files()] == ["000000005", "000000020"]
 
 
 def test_intervals_that_do_not_divide_each_other_are_still_met(tmp_path):

@@ -6,22 +6,24 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import PoolConfig, Progress, fit_pool
+from phyb.dynamics.fit import Keeping, PoolConfig, Progress, fit_pool
 from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
-from phyb.errors import DataError
+from phyb.errors import DataError, StorageError
 from phyb.networks import Standardizer
-from phyb.storage.files import write_json
-from phyb.storage.trees import load_tree, save_tree
+from phyb.storage.store import Store
 
-_RECIPE = 1
+_RECIPE = 2
 """Raised whenever the same log and settings would give another pool, so that old pools are not found any more."""
+_POOL = "pool.safetensors"
 
 
 def cache_folder(chosen: str | os.PathLike[str] | None = None) -> Path:
@@ -35,34 +37,40 @@ def cache_folder(chosen: str | os.PathLike[str] | None = None) -> Path:
 
 def pool_key(log: Log, config: PoolConfig, seed: int, learn_termination: bool) -> str:
     """The name a pool is kept under: a hash of everything it depends on."""
-    settings = dataclasses.asdict(config)
-    del settings["members_at_once"]  # the members do not depend on it
     content = {
         "recipe": _RECIPE,
         "log": log.fingerprint(),
-        "settings": settings,
+        "settings": dataclasses.asdict(config),
         "seed": seed,
         "learn_termination": learn_termination,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def save_pool(path: str | os.PathLike[str], pool: Pool) -> None:
-    """Write a pool to one safetensors file."""
-    save_tree(path, pool)
-
-
-def load_pool(path: str | os.PathLike[str], log: Log, config: PoolConfig) -> Pool:
-    """Read a pool that was trained on such a log with such settings; `DataError` if it is another or damaged."""
+def _blank(log: Log, config: PoolConfig) -> Pool:
+    """The shapes of a pool that was trained on such a log with such settings."""
     inputs, outputs = log.observation_size + log.action_size, log.observation_size + 1
 
-    def blank() -> Pool:
+    def make() -> Pool:
         keys = jax.random.split(jax.random.key(0), config.pool_size)
         members = jax.vmap(lambda key: GaussianModel(key, inputs, outputs, config.model_hidden))(keys)
         before, after = (Standardizer(jnp.zeros(size), jnp.zeros(size)) for size in (inputs, outputs))
         return Pool(members, before, after, jnp.zeros(config.pool_size))
 
-    return load_tree(path, jax.eval_shape(blank))
+    return jax.eval_shape(make)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A pool, where it is kept, and how it came about."""
+
+    pool: Pool
+    curve: list[tuple[int, float]]
+    """Its learning curve: (steps per member, mean best hold-out loss) at each look."""
+    trained: bool
+    """False if it was found."""
+    not_kept: StorageError | None = None
+    """Why a trained pool could not be written to the cache."""
 
 
 def cached_pool(
@@ -73,25 +81,45 @@ def cached_pool(
     learn_termination: bool,
     folder: Path,
     progress: Progress | None = None,
-) -> tuple[Pool, bool]:
-    """The pool for this log, settings and seed, and whether it was found instead of trained.
+    keeping: Keeping | None = None,
+) -> Found:
+    """The pool for this log, settings and seed, found in the folder or trained.
 
-    A kept pool that cannot be read is trained again and replaced.
+    A kept pool counts if its note, written after it, has its checksum; otherwise it is trained again and replaced.
+    With `keeping` a pool in training is kept as well, and dropped from there once it is in the folder. A cache that
+    cannot be written to does not lose the pool: it is given back with the reason.
     """
     key = pool_key(log, config, seed, learn_termination)
-    path = folder / "pools" / f"{key}.safetensors"
-    if path.is_file():
-        try:
-            return load_pool(path, log, config), True
-        except DataError:
-            path.unlink()
-    pool = fit_pool(log, config, seed, learn_termination=learn_termination, progress=progress)
-    save_pool(path, pool)
+    store = Store(folder / "pools" / key)
+    try:
+        about = store.about(_POOL)
+        if about is not None:
+            found = Found(store.load_tree(_POOL, _blank(log, config)), _read_curve(about), trained=False)
+            if keeping is not None:
+                keeping.clear()
+            return found
+    except DataError:  # damaged: trained again
+        shutil.rmtree(store.path, ignore_errors=True)
+        store = Store(store.path)
+    pool, curve = fit_pool(log, config, seed, learn_termination=learn_termination, progress=progress, keeping=keeping)
     about = {
         "settings": dataclasses.asdict(config),
         "seed": seed,
         "log": dict(log.provenance),
         "rows": len(log),
+        "curve": curve,
     }
-    write_json(path.with_suffix(".json"), about)
-    return pool, False
+    try:
+        store.save_tree(_POOL, pool, about)
+    except StorageError as error:
+        return Found(pool, curve, trained=True, not_kept=error)
+    if keeping is not None:
+        keeping.clear()
+    return Found(pool, curve, trained=True)
+
+
+def _read_curve(about: dict[str, Any]) -> list[tuple[int, float]]:
+    try:
+        return [(int(step), float(loss)) for step, loss in about["curve"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"a kept pool has no learning curve ({error})") from error

@@ -8,6 +8,7 @@ size, or on several machines.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -22,8 +23,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from phyb.data.log import Log
 from phyb.dynamics.model import GaussianModel, cross_entropy, gaussian_nll, training_loss
 from phyb.dynamics.pool import Pool
-from phyb.errors import DivergenceError
+from phyb.errors import DivergenceError, InterruptedRunError
+from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import Standardizer, gradient_step, select, start_optimizer
+from phyb.storage.store import Store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +84,24 @@ class MemberState(NamedTuple):
 
 
 Progress = Callable[[int, int, float], None]
-"""Called as (member-steps done, member-steps at most, mean best hold-out loss)."""
+"""Called as (member-steps done, member-steps at most, mean best hold-out loss so far, which is NaN at first)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping:
+    """Where a pool in training is kept, so that it can be gone on with, and who may stop it."""
+
+    store: Store
+    folder: str = "pool"
+    """Files go below this folder of the store."""
+    seconds: float = 30.0
+    """Time between saved states of the group in training."""
+    stop: StopRequests = dataclasses.field(default_factory=StopRequests)
+    """Asked about every second; the state is saved before training is broken off."""
+
+    def clear(self) -> None:
+        """Delete everything kept."""
+        self.store.drop(*(name for name in self.store.entries if name.startswith(f"{self.folder}/")))
 
 
 def fit_pool(
@@ -91,45 +111,113 @@ def fit_pool(
     *,
     learn_termination: bool = True,
     progress: Progress | None = None,
-) -> Pool:
-    """Train a pool on a log.
+    keeping: Keeping | None = None,
+) -> tuple[Pool, list[tuple[int, float]]]:
+    """Train a pool on a log; also gives its learning curve, (steps per member, mean best hold-out loss) at each look.
 
     Args:
         log: the transitions.
         config: sizes and training settings.
         seed: the same seed, log and settings give the same pool on the same machine.
         learn_termination: train the termination head; without it a rule must say when episodes end.
-        progress: told about progress after every look at the hold-out rows.
+        progress: told about progress about every second.
+        keeping: where to keep finished groups of members and the state of the one in training; a call that finds
+            them goes on from there and ends with the same pool.
     """
     inputs, outputs, train, holdout = _prepare(log, config, seed)
     done_weight = 1.0 if learn_termination and bool(log.terminated.any()) else 0.0
     optimizer = _optimizer(config)
     # Not compiled as a whole: the random draws in it compile once each, and later fits find them compiled.
     start = partial(_start, config=config, optimizer=optimizer, rows=len(train.done))
-    look = eqx.filter_jit(partial(_train_and_look, config=config, optimizer=optimizer, done_weight=done_weight))
+    run = eqx.filter_jit(partial(_steps, config=config, optimizer=optimizer, done_weight=done_weight))
+    look = eqx.filter_jit(partial(_look, config=config, done_weight=done_weight))
     sizes = (train.inputs.shape[1], train.targets.shape[1])
     keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(jnp.arange(config.pool_size))
     looks = -(-config.model_steps // config.model_check_every)
-    total, finished, groups = config.pool_size * looks * config.model_check_every, 0, []
+    total, finished, curve, groups = config.pool_size * looks * config.model_check_every, 0, [], []
     for first in range(0, config.pool_size, config.members_at_once):
-        group_keys = keys[first : first + config.members_at_once]
-        state = start(group_keys, sizes)
-        for _ in range(looks):
-            state = look(state, train, holdout)
-            finished += len(group_keys) * config.model_check_every
-            if not bool(jnp.all(jnp.isfinite(state.best_nll))):
+        group = _Group(f"{first:04d}", start(keys[first : first + config.members_at_once], sizes), keeping)
+        members = group.state.best_nll.shape[0]
+
+        def tell(group: _Group = group, members: int = members, before: int = finished) -> None:
+            if progress is not None:
+                done = before + members * int(group.state.steps[0])
+                progress(done, total, group.curve[-1][1] if group.curve else float("nan"))
+
+        while group.looks < looks and not bool(jnp.all(group.state.stale_looks >= config.model_patience)):
+            group.advance(run, train, config.model_check_every, tell)
+            group.state = look(group.state, holdout)
+            group.looks += 1
+            if not bool(jnp.all(jnp.isfinite(group.state.best_nll))):
                 raise DivergenceError(
                     "The dynamics models' hold-out loss is not a number after "
-                    f"{int(state.steps.max())} steps. Lower --model-learning-rate or --model-gradient-clip, "
+                    f"{int(group.state.steps.max())} steps. Lower --model-learning-rate or --model-gradient-clip, "
                     "and look at the log with: phyb data describe FILE"
                 )
-            if progress is not None:
-                progress(finished, total, float(jnp.mean(state.best_nll)))
-            if bool(jnp.all(state.stale_looks >= config.model_patience)):
-                break
-        groups.append((state.best, state.best_nll))
-    members, nll = jax.tree.map(lambda *parts: jnp.concatenate(parts), *groups)
-    return Pool(members, inputs, outputs, nll)
+            done = finished + members * group.looks * config.model_check_every
+            group.curve.append((done // config.pool_size, float(jnp.mean(group.state.best_nll))))
+            group.save_sometimes()
+        group.finish()
+        finished += members * group.looks * config.model_check_every
+        curve += group.curve
+        groups.append((group.state.best, group.state.best_nll))
+    best, nll = jax.tree.map(lambda *parts: jnp.concatenate(parts), *groups)
+    return Pool(best, inputs, outputs, nll), curve
+
+
+class _Group:
+    """Members trained side by side: their state, how far they are, and how they are kept."""
+
+    def __init__(self, name: str, state: MemberState, keeping: Keeping | None) -> None:
+        self.state = state
+        self.looks = 0
+        self.curve: list[tuple[int, float]] = []
+        self._keeping = keeping
+        self._pieces = Pieces(keeping.stop if keeping is not None else None)
+        self._name = "" if keeping is None else f"{keeping.folder}/members-{name}.safetensors"
+        self._saved_at = time.monotonic()
+        self._is_finished = False
+        about = keeping.store.about(self._name) if keeping is not None else None
+        if keeping is not None and about is not None:
+            # The bootstrap is as large as the log and follows from the member's key: it is not stored.
+            kept = keeping.store.load_tree(self._name, state._replace(bootstrap=_NOTHING))
+            self.state = kept._replace(bootstrap=state.bootstrap)
+            self.looks, self._is_finished = int(about["looks"]), bool(about["finished"])
+            self.curve = [(int(step), float(loss)) for step, loss in about["curve"]]
+
+    def advance(self, run: Callable[..., MemberState], train: Rows, until: int, tell: Callable[[], None]) -> None:
+        """Train up to the next look; a request to stop saves the state first."""
+
+        def work(count: int) -> None:
+            self.state = jax.block_until_ready(run(self.state, train, jnp.asarray(count)))
+            tell()
+
+        try:
+            self._pieces.run((self.looks + 1) * until - int(self.state.steps[0]), work)
+        except InterruptedRunError:
+            self._save()
+            raise
+
+    def save_sometimes(self) -> None:
+        """Save if the last time is long enough ago."""
+        if self._keeping is not None and time.monotonic() - self._saved_at >= self._keeping.seconds:
+            self._save()
+
+    def finish(self) -> None:
+        """Keep the finished members."""
+        if not self._is_finished:
+            self._is_finished = True
+            self._save()
+
+    def _save(self) -> None:
+        if self._keeping is None:
+            return
+        about = {"looks": self.looks, "curve": self.curve, "finished": self._is_finished}
+        self._keeping.store.save_tree(self._name, self.state._replace(bootstrap=_NOTHING), about)
+        self._saved_at = time.monotonic()
+
+
+_NOTHING = jnp.zeros((0,), jnp.int32)
 
 
 def split_rows(log: Log, holdout_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -194,16 +282,16 @@ def _start(
     return jax.vmap(one)(keys)
 
 
-def _train_and_look(
+def _steps(
     state: MemberState,
     train: Rows,
-    holdout: Rows,
+    count: Int[Array, ""],
     *,
     config: PoolConfig,
     optimizer: optax.GradientTransformation,
     done_weight: float,
 ) -> MemberState:
-    """`model_check_every` steps of every member, then one look at the hold-out rows."""
+    """`count` steps of every member; the compiler does not know the count, so that pieces of any length are alike."""
 
     def loss(model: GaussianModel, batch: Rows) -> Array:
         return training_loss(
@@ -214,24 +302,29 @@ def _train_and_look(
             done_weight=done_weight,
         )
 
-    def step(member: MemberState, _: None) -> tuple[MemberState, None]:
+    def step(member: MemberState) -> MemberState:
         key = jax.random.fold_in(member.key, member.steps)
         chosen = member.bootstrap[jax.random.randint(key, (config.model_batch_size,), 0, member.bootstrap.shape[0])]
         gradient = jax.grad(loss)(member.model, jax.tree.map(lambda leaf: leaf[chosen], train))
         model, optimizer_state = gradient_step(optimizer, gradient, member.optimizer, member.model)
-        return member._replace(model=model, optimizer=optimizer_state, steps=member.steps + 1), None
+        return member._replace(model=model, optimizer=optimizer_state, steps=member.steps + 1)
+
+    return jax.lax.fori_loop(0, count, lambda _, members: jax.vmap(step)(members), state)
+
+
+def _look(state: MemberState, holdout: Rows, *, config: PoolConfig, done_weight: float) -> MemberState:
+    """Judge every member on the hold-out rows and keep its best weights; one that has stopped changes no more."""
 
     def one(member: MemberState) -> MemberState:
-        moved, _ = jax.lax.scan(step, member, None, length=config.model_check_every)
-        heads = moved.model(holdout.inputs)
+        heads = member.model(holdout.inputs)
         nll = jnp.mean(jnp.sum(gaussian_nll(heads, holdout.targets), axis=-1))
         nll += done_weight * jnp.mean(cross_entropy(heads.done_logit, holdout.done))
-        better = nll < moved.best_nll
-        moved = moved._replace(
-            best=select(better, moved.model, moved.best),
-            best_nll=jnp.where(jnp.isfinite(nll), jnp.minimum(nll, moved.best_nll), nll),
-            stale_looks=jnp.where(better, 0, moved.stale_looks + 1),
+        better = nll < member.best_nll
+        looked = member._replace(
+            best=select(better, member.model, member.best),
+            best_nll=jnp.where(jnp.isfinite(nll), jnp.minimum(nll, member.best_nll), nll),
+            stale_looks=jnp.where(better, 0, member.stale_looks + 1),
         )
-        return select(member.stale_looks < config.model_patience, moved, member)
+        return select(member.stale_looks < config.model_patience, looked, member)
 
     return jax.vmap(one)(state)

@@ -1,9 +1,8 @@
-"""The run folder: where everything a run writes has its place."""
+"""The run folder: where everything a run writes has its place, and what of it can be believed."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Mapping
@@ -11,28 +10,36 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 
 from phyb.errors import DataError
-from phyb.storage.files import read_json
-from phyb.storage.trees import load_tree, read_about, save_tree
+from phyb.storage.files import read_json, remove_leftovers
+from phyb.storage.store import FORMAT_VERSION, Store, check_format
 
 State = TypeVar("State")
+POLICY_FILES = ("policy/policy.json", "policy/policy.safetensors")
+POOL_FILES = "pool"
+"""Where a pool in training is kept until it is finished."""
 
 
-class RunFolder:
-    """Paths of one run, and the writing of its metrics and checkpoints."""
+class RunFolder(Store):
+    """Paths of one run, its config and its checkpoints."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.policy = self.path / "policy"
         self.result = self.path / "result.json"
         self.diagnostics = self.path / "diagnostics.json"
+        self.timing = self.path / "timing.json"
         self.report = self.path / "report.html"
         self.tensorboard = self.path / "tensorboard"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is done: result and policy are there and as they were written."""
+        return self.vouches("result.json", *POLICY_FILES)
 
     def read_config(self) -> dict[str, Any]:
         """The run's config.json; a folder without one is not a run."""
@@ -40,81 +47,75 @@ class RunFolder:
             raise DataError(
                 f"{self.path}: is not a run folder (no config.json). Train one with: phyb train --out FOLDER"
             )
-        return read_json(self.config)
+        config = read_json(self.config)
+        if not isinstance(config, dict):
+            raise DataError(f"{self.config}: is not the config of a run.")
+        check_format(config.get("format"), self.config)
+        return config
 
-    def save_checkpoint(self, state: Any, step: int, keep: int) -> Path:
-        """Write the state and the length of the metrics file so far; drop all but the newest `keep` checkpoints."""
-        length = self.metrics.stat().st_size if self.metrics.exists() else 0
-        path = self.checkpoints / f"step-{step:09d}.safetensors"
-        save_tree(path, state, {"step": step, "metrics_bytes": length})
-        for old in self.checkpoint_files()[:-keep]:
-            old.unlink()
-        return path
+    def open(self) -> None:
+        """Begin to write, or go on: make the manifest, remove what a killed process left half-done.
+
+        Raises:
+            DataError: the folder holds a run that cannot be gone on with.
+        """
+        if self.config.is_file() and not self.manifest.exists():
+            if self.read_config()["format"] < FORMAT_VERSION:
+                raise DataError(
+                    f"{self.path}: was written by phyb 0.1, whose unfinished runs this version cannot go on with. Its "
+                    "policy and report can still be used; to train on, start again with another --out."
+                )
+            raise DataError(f"{self.path}: its manifest is gone. See what is left with: phyb doctor {self.path}")
+        self.start()
+        remove_leftovers(self.path)
+        for path in (*self.checkpoint_files(), *sorted((self.path / POOL_FILES).glob("*.safetensors"))):
+            name = path.relative_to(self.path).as_posix()
+            if name not in self.entries:
+                self.drop(name)
+
+    def save_checkpoint(
+        self, state: Any, about: Mapping[str, Any], *, scheduled: bool = True, keep: int = 1, keep_best: int = 0
+    ) -> Path:
+        """Write a checkpoint, then drop those that are not to be kept.
+
+        Kept are the newest `keep` scheduled ones and the `keep_best` with the highest `about["score"]`. One that is
+        not scheduled, made because a run was stopped, lives until the next: a run that was stopped and continued ends
+        with the same checkpoints as one that was not.
+        """
+        name = f"checkpoints/step-{about['step']:09d}.safetensors"
+        self.save_tree(name, state, {**about, "scheduled": scheduled})
+        notes = {name: self.about(name) or {} for name in self._checkpoint_names()}
+        regular = [other for other, note in notes.items() if note.get("scheduled")]
+        best = sorted(
+            (other for other in regular if notes[other].get("score") is not None),
+            key=lambda other: (-notes[other]["score"], other),
+        )
+        kept = {name, *regular[-keep:], *best[:keep_best]}
+        if not scheduled:
+            kept |= set(regular)
+        outdated = [other for other in notes if other not in kept]
+        if outdated:
+            self.drop(*outdated)
+        return self.path / name
 
     def checkpoint_files(self) -> list[Path]:
         """Checkpoints, oldest first."""
         return sorted(self.checkpoints.glob("step-*.safetensors"))
 
-    def load_checkpoint(self, like: State) -> tuple[State, int] | None:
-        """The newest readable checkpoint and its step; the metrics file is cut back to that moment.
+    def _checkpoint_names(self) -> list[str]:
+        return sorted(name for name in self.entries if name.startswith("checkpoints/step-"))
 
-        None if there is no checkpoint. A damaged one is passed over for the one before it.
-        """
-        damage: DataError | None = None
-        for path in reversed(self.checkpoint_files()):
-            try:
-                state = load_tree(path, like)
-                about = read_about(path)
-                step, length = int(about["step"]), int(about["metrics_bytes"])
-            except DataError as error:
-                damage = error
-                continue
-            except (KeyError, TypeError, ValueError) as error:
-                damage = DataError(f"{path}: does not say its step ({error}).")
-                continue
-            if self.metrics.exists():
-                os.truncate(self.metrics, min(length, self.metrics.stat().st_size))
-            return state, step
-        if damage is not None:
-            raise damage
+    def newest_checkpoint(self) -> tuple[str, dict[str, Any]] | None:
+        """Name and note of the newest checkpoint that is as it was written; damaged ones are passed over."""
+        for name in reversed(self._checkpoint_names()):
+            about = self.about(name)
+            if about is not None:
+                return name, about
         return None
 
-
-class MetricsWriter:
-    """Appends metrics to metrics.jsonl and, if its package is installed, to TensorBoard events."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        self._file = folder.metrics.open("a", encoding="utf-8")
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            self._events = None
-        else:
-            self._events = SummaryWriter(str(folder.tensorboard), write_to_disk=True)
-
-    def write(self, stage: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """One line of JSON, flushed; numbers that are not finite become null."""
-        plain = {name: _finite(np.asarray(value).tolist()) for name, value in metrics.items()}
-        self._file.write(json.dumps({"stage": stage, "step": step, **plain}) + "\n")
-        self._file.flush()
-        if self._events is not None:
-            for name, value in plain.items():
-                if isinstance(value, int | float):
-                    self._events.add_scalar(f"{stage}/{name}", value, step)
-
-    def close(self) -> None:
-        """Finish both files."""
-        os.fsync(self._file.fileno())
-        self._file.close()
-        if self._events is not None:
-            self._events.close()
-
-    def __enter__(self) -> MetricsWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def damaged_checkpoints(self) -> list[str]:
+        """Checkpoints that the manifest lists and that are not, or not any more, as it says."""
+        return [name for name in self._checkpoint_names() if not self.vouches(name)]
 
 
 def versions() -> dict[str, str]:
@@ -127,9 +128,3 @@ def versions() -> dict[str, str]:
         "platform": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform} ({device.device_kind}), {os.cpu_count()} cores",
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

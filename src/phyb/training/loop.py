@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
-from phyb.errors import DivergenceError, InterruptedRunError
+from phyb.errors import DataError, DivergenceError, InterruptedRunError
+from phyb.interrupt import Pieces, StopRequests
 from phyb.policy.policy import Policy
-from phyb.training.folder import MetricsWriter, RunFolder
+from phyb.training.folder import RunFolder
+from phyb.training.metrics import MetricsWriter
 from phyb.training.settings import TrainingConfig
 
 State = TypeVar("State")
@@ -51,12 +51,17 @@ def optimize(
     *,
     folder: RunFolder,
     evaluate: Evaluate,
+    preface: Sequence[tuple[str, int, Mapping[str, Any]]] = (),
     progress: Callable[[int, dict[str, Any]], None] | None = None,
+    stop: StopRequests | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> State:
     """Run all updates, from the newest checkpoint if the folder has one, and return the last state.
 
-    After every chunk the metrics are checked: the first number that is not finite stops the run, and the last
-    checkpoint, written before it, stays. Ctrl-C or SIGTERM ends the run after the chunk under way, with a checkpoint.
+    A checkpoint holds all that is random or counted, the metrics file included, so that a run that was broken off
+    anywhere ends with the bytes of one that was not. After every chunk the metrics are checked: the first number that
+    is not finite stops the run, and the last checkpoint, written before it, stays. A request to stop ends the run
+    within seconds, with a checkpoint: updates run in short compiled pieces whose length changes no number.
 
     Args:
         algorithm: what to run.
@@ -65,79 +70,121 @@ def optimize(
         seed: the same seed gives the same numbers on the same machine.
         folder: where checkpoints and metrics go.
         evaluate: called with (state, step); what it gives is written as stage "evaluation".
-        progress: told (step, newest metrics and evaluation) after every chunk.
+        preface: lines (stage, step, metrics) that the metrics file begins with.
+        progress: told (step, newest metrics and evaluation) now and then.
+        stop: asked between pieces of work.
+        tell: shown to the user.
     """
+    tell = tell or (lambda text: None)
     key = jax.random.key(seed)
-    found = folder.load_checkpoint(eqx.filter_eval_shape(algorithm.init, key, problem))
-    state, step = found if found is not None else (eqx.filter_jit(algorithm.init)(key, problem), 0)
-    run_chunk = eqx.filter_jit(partial(_chunk, algorithm))
-    known: dict[str, Any] = {}
-    with MetricsWriter(folder) as metrics, stop_requests() as stop_requested:
+    blank = eqx.filter_eval_shape(algorithm.init, key, problem)
+    _, told = eqx.filter_eval_shape(algorithm.update, blank, problem)
+    no_sums = {name: jnp.zeros(value.shape, jnp.float32) for name, value in told.items()}
+    for name in folder.damaged_checkpoints():
+        tell(f"{folder.path / name}: is damaged and passed over.")
+    found = folder.newest_checkpoint()
+    if found is None:
+        at, text, saved = _Place(), b"", -1
+        state, sums = eqx.filter_jit(algorithm.init)(key, problem), no_sums
+    else:
+        name, about = found
+        try:
+            at, saved = _Place(**about["place"]), about["step"] if about["scheduled"] else -1
+            text_shape = jax.ShapeDtypeStruct((int(about["metrics_bytes"]),), jnp.uint8)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{folder.path / name}: does not say where the run stood ({error}).") from error
+        state, sums, text = folder.load_tree(name, (blank, no_sums, text_shape))
+        text = np.asarray(text).tobytes()
+    run = eqx.filter_jit(partial(_updates, algorithm))
+
+    def save(metrics: MetricsWriter, *, scheduled: bool) -> None:
+        nonlocal saved
+        metrics.sync()
+        folder.add("metrics.jsonl", grows=True)
+        about = {"step": at.step, "place": dataclasses.asdict(at), "metrics_bytes": len(metrics.text)}
+        folder.save_checkpoint(
+            (state, sums, np.frombuffer(bytes(metrics.text), np.uint8)),
+            about | {"score": at.evaluation.get("belief_return")},
+            scheduled=scheduled,
+            keep=config.keep_checkpoints,
+            keep_best=config.keep_best,
+        )
+        saved = at.step
+
+    with MetricsWriter(folder, text, tell) as metrics:
         if found is None:
-            known |= evaluate(state, 0)
-            metrics.write("evaluation", 0, known)
-        while step < config.steps:
-            length = min(config.log_every - step % config.log_every, config.steps - step)
-            state, told = jax.block_until_ready(run_chunk(state, problem, length))
-            step += length
-            _check_finite(told, step, folder)
-            metrics.write("policy", step, told)
-            known |= {name: float(value) for name, value in told.items() if value.ndim == 0}
-            if _due(step, config.evaluate_every, length, config.steps):
-                result = evaluate(state, step)
-                metrics.write("evaluation", step, result)
-                known |= result
-            if progress is not None:
-                progress(step, known)
-            stopping = stop_requested() and step < config.steps
-            if stopping or _due(step, config.checkpoint_every, length, config.steps):
-                folder.save_checkpoint(state, step, config.keep_checkpoints)
-            if stopping:
-                raise InterruptedRunError(
-                    f"Stopped after {step:,} of {config.steps:,} updates; everything up to here is saved. "
-                    f"Go on with the same command and --resume (folder {folder.path})."
-                )
-    return state
+            for line in preface:
+                metrics.write(*line)
+
+        def updates(count: int) -> None:
+            nonlocal state, sums
+            state, sums = jax.block_until_ready(run(state, sums, problem, jnp.asarray(count)))
+            at.step, at.in_chunk = at.step + count, at.in_chunk + count
+
+        pieces = Pieces(stop)
+        try:
+            while True:
+                if at.in_chunk == 0:
+                    if at.evaluated < at.step and _due(at.step, config.evaluate_every, config):
+                        at.evaluation, at.evaluated = evaluate(state, at.step), at.step
+                        metrics.write("evaluation", at.step, at.evaluation)
+                    if 0 < at.step != saved and _due(at.step, config.checkpoint_every, config):
+                        save(metrics, scheduled=True)
+                    if progress is not None:
+                        progress(at.step, at.evaluation)
+                    if at.step >= config.steps:
+                        return state
+                pieces.run(_chunk_end(at.step, config) - at.step, updates)
+                _check_finite(sums, at.step, folder)
+                metrics.write("policy", at.step, {name: value / at.in_chunk for name, value in sums.items()})
+                sums, at.in_chunk = no_sums, 0
+        except InterruptedRunError:
+            _check_finite(sums, at.step, folder)
+            if saved != at.step:
+                save(metrics, scheduled=False)
+            raise
 
 
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a request that can be asked for; a second one stops at once.
+@dataclasses.dataclass
+class _Place:
+    """Where a run stands: what is counted beside the algorithm's own state."""
 
-    Signals can be caught in the main thread only; elsewhere nothing is ever requested.
+    step: int = 0
+    in_chunk: int = 0
+    """Updates since the last line of metrics."""
+    evaluated: int = -1
+    """Step of the newest evaluation."""
+    evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def _updates(
+    algorithm: Algorithm[State], state: State, sums: dict[str, Array], problem: Problem, count: Array
+) -> tuple[State, dict[str, Array]]:
+    """`count` updates in one compiled call, and their metrics added to `sums`.
+
+    The count is not known to the compiler: pieces of any length are the same program and give the same numbers.
     """
-    asked = False
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
+    def one(_: Array, carry: tuple[State, dict[str, Array]]) -> tuple[State, dict[str, Array]]:
+        state, told = algorithm.update(carry[0], problem)
+        return state, {name: carry[1][name] + value for name, value in told.items()}
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return jax.lax.fori_loop(0, count, one, (state, sums))
 
 
-def _chunk(algorithm: Algorithm[State], state: State, problem: Problem, length: int) -> tuple[State, dict[str, Array]]:
-    """`length` updates in one compiled call, and the mean of each metric over them."""
-    state, told = jax.lax.scan(lambda s, _: algorithm.update(s, problem), state, None, length=length)
-    return state, {name: jnp.mean(values, axis=0) for name, values in told.items()}
+def _chunk_end(step: int, config: TrainingConfig) -> int:
+    """Where the chunk that holds the next update ends."""
+    return min((step // config.log_every + 1) * config.log_every, config.steps)
 
 
-def _due(step: int, every: int, length: int, last: int) -> bool:
-    """Whether a multiple of `every`, or the end, lies in the chunk that ended at `step`."""
-    return step == last or step // every > (step - length) // every
+def _due(step: int, every: int, config: TrainingConfig) -> bool:
+    """Whether a multiple of `every`, or the end, lies in the chunk that ended at `step`; the start counts as one."""
+    before = (step - 1) // config.log_every * config.log_every
+    return step in (0, config.steps) or step // every > before // every
 
 
-def _check_finite(told: dict[str, Array], step: int, folder: RunFolder) -> None:
-    bad = [name for name, value in told.items() if not bool(jnp.all(jnp.isfinite(value)))]
+def _check_finite(sums: dict[str, Array], step: int, folder: RunFolder) -> None:
+    bad = [name for name, value in sums.items() if not bool(jnp.all(jnp.isfinite(value)))]
     if bad:
         kept = folder.checkpoint_files()
         last = f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"

@@ -34,11 +34,25 @@ class Stages:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
         self.seconds: dict[str, float] = {}
+        self._running: tuple[str, float] | None = None
+
+    def tell(self, text: str) -> None:
+        """Show a message above the bar."""
+        self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+    def seconds_so_far(self) -> dict[str, float]:
+        """Seconds of every stage, with those of the one under way."""
+        found = dict(self.seconds)
+        if self._running is not None:
+            name, started = self._running
+            found[name] = found.get(name, 0.0) + time.monotonic() - started
+        return {name: round(seconds, 2) for name, seconds in found.items()}
 
     @contextlib.contextmanager
     def stage(self, name: str, title: str, total: float | None = None) -> Iterator[Advance]:
         """A bar while the block runs; the time is added to `seconds[name]`."""
         started = time.monotonic()
+        self._running = (name, started)
         columns = (
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
@@ -68,4 +82,5 @@ class Stages:
                 if total is not None:
                     progress.update(task, completed=total)
             finally:
+                self._running = None
                 self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started

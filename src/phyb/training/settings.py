@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, TypeVar
+import sys
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.dynamics.fit import PoolConfig
+from phyb.errors import DataError
 
 Preset = Literal["cpu", "paper", "released"]
 T = TypeVar("T")
@@ -30,7 +32,12 @@ class TrainingConfig:
     checkpoint_every: int = 2000
     """Updates between checkpoints, from which --resume goes on. Lower loses less in a crash and writes more."""
     keep_checkpoints: int = 2
-    """Checkpoints kept, newest last. Raise it to be able to go back further."""
+    """Newest checkpoints kept. Raise it to be able to go back further."""
+    keep_best: int = 1
+    """Checkpoints kept beside them for their return under the belief. The run reports its last policy all the same."""
+    pool_checkpoint_seconds: float = 30.0
+    """Seconds between saved states of a pool in training. Lower loses less in a crash and writes more; 0 saves after
+    every look at the hold-out rows."""
     transitions: int = 100_000
     """Rows of the log that is collected for a built-in task; files are used whole."""
     discount: float | None = None
@@ -53,8 +60,12 @@ class Settings:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Settings:
-        """The settings that `to_json` wrote."""
+    def from_json(cls, content: Any) -> Settings:
+        """The settings that `to_json` wrote.
+
+        Raises:
+            DataError: the content is of another kind; the message names the setting.
+        """
         return _build(cls, content)
 
 
@@ -143,14 +154,47 @@ def difference(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -
     return lines
 
 
-def _build(kind: type[T], content: dict[str, Any]) -> T:
-    """A dataclass from plain JSON: nested dataclasses are built, lists become tuples."""
-    defaults = kind()
+def _build(kind: type[T], content: Any, place: str = "") -> T:
+    """A dataclass from plain JSON: nested dataclasses are built, lists become tuples, every value is checked."""
+    if not isinstance(content, dict):
+        raise DataError(f"{place or 'settings'}: found {content!r:.60}, expected a group of settings.")
+    types = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name, value in content.items():
-        current = getattr(defaults, name)
-        if dataclasses.is_dataclass(current):
-            values[name] = _build(type(current), value)
-        else:
-            values[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)
+        where = f"{place}.{name}" if place else f"{name}"
+        if name not in types:
+            raise DataError(f"{where:.80}: there is no such setting in this version of phyb; remove it.")
+        if dataclasses.is_dataclass(types[name]):
+            values[name] = _build(types[name], value, where)
+            continue
+        values[name] = tuple(value) if isinstance(value, list) else value
+        if not _fits(values[name], types[name]):
+            raise DataError(f"{where}: found {value!r:.60}, expected {_spoken(types[name])}.")
+    try:
+        return kind(**values)
+    except ValueError as error:  # values that each are fine but not together
+        raise DataError(f"{place or 'settings'}: {error}.") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    options = get_args(hint)
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in options
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, options[0]) for item in value)
+    if options:
+        return any(_fits(value, option) for option in options)
+    if hint is float:
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max  # false for NaN
+    return type(value) is hint and (hint is not int or abs(value) < 2**63)
+
+
+def _spoken(hint: Any) -> str:
+    options = get_args(hint)
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(options)}"
+    if get_origin(hint) is tuple:
+        return f"a list, each entry {_spoken(options[0])}"
+    if options:
+        return " or ".join(map(_spoken, options))
+    return {int: "a whole number", float: "a finite number", str: "a text", bool: "true or false"}.get(hint, "null")

@@ -1,0 +1,111 @@
+"""The metrics file: one JSON object per line, kept in memory too, so that every checkpoint carries all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from phyb.storage.files import storage_errors, write_all, write_bytes
+from phyb.training.folder import RunFolder
+
+
+class MetricsWriter:
+    """Appends metrics to metrics.jsonl and, if its package is installed, to TensorBoard events.
+
+    `text` is everything the file holds: the writer begins by making the file say exactly `begin`, which on resuming
+    is what the checkpoint remembers, whatever happened to the file since.
+    """
+
+    def __init__(self, folder: RunFolder, begin: bytes = b"", tell: Callable[[str], None] | None = None) -> None:
+        self.text = bytearray(begin)
+        self._path = folder.metrics
+        self._tell = tell
+        write_bytes(self._path, begin)
+        with storage_errors(self._path):
+            self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        self._events = _Events.open(folder)
+
+    def write(self, stage: str, step: int, metrics: Mapping[str, Any]) -> None:
+        """One line of JSON; numbers that are not finite become null."""
+        plain = {name: _finite(np.asarray(value).tolist()) for name, value in metrics.items()}
+        line = (json.dumps({"stage": stage, "step": step, **plain}) + "\n").encode()
+        with storage_errors(self._path):
+            write_all(self._handle, line)
+        self.text += line
+        if self._events is not None:
+            try:
+                self._events.write(stage, step, plain)
+            except OSError as error:  # a convenience must not end a run
+                self._close_events()
+                if self._tell is not None:
+                    self._tell(f"TensorBoard events are no longer written ({error}).")
+
+    def sync(self) -> None:
+        """Make sure that what was written survives a power loss."""
+        with storage_errors(self._path):
+            os.fsync(self._handle)
+
+    def close(self) -> None:
+        """Finish both files."""
+        os.close(self._handle)
+        self._close_events()
+
+    def _close_events(self) -> None:
+        if self._events is not None:
+            with contextlib.suppress(OSError):
+                self._events.close()
+        self._events = None
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Events:
+    """TensorBoard events, written at once: the package's own writer uses a thread that hangs on a full disk."""
+
+    def __init__(self, prefix: str) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+
+        self._writer = EventsWriter(prefix, f".{os.getpid()}")
+
+    @classmethod
+    def open(cls, folder: RunFolder) -> _Events | None:
+        try:
+            import tensorboardX  # noqa: F401
+        except ImportError:
+            return None
+        try:
+            folder.tensorboard.mkdir(parents=True, exist_ok=True)
+            return cls(str(folder.tensorboard / "events"))
+        except OSError:
+            return None
+
+    def write(self, stage: str, step: int, plain: Mapping[str, Any]) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        values = [
+            Summary.Value(tag=f"{stage}/{name}", simple_value=value)
+            for name, value in plain.items()
+            if isinstance(value, int | float)
+        ]
+        self._writer.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,85 @@
+"""Stopping on request."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from phyb.errors import InterruptedRunError
+from phyb.interrupt import Pieces, StopRequests, stop_requests
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_stops_at_once(number):
+    said = []
+    with stop_requests(said.append) as stop:
+        stop.check()
+        os.kill(os.getpid(), number)
+        assert stop.requested
+        assert "again" in said[0]
+        with pytest.raises(InterruptedRunError, match="--resume"):
+            stop.check()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_outside_the_main_thread_nothing_is_caught():
+    handler = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def work():
+        with stop_requests() as stop:
+            seen.append((stop.requested, signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(False, handler)]
+
+
+@pytest.mark.parametrize("total", [0, 1, 2, 1000])
+def test_pieces_add_up(total):
+    told = []
+    Pieces(None).run(total, told.append)
+    assert sum(told) == total
+    assert all(count > 0 for count in told)
+
+
+def test_pieces_grow_while_they_are_quick_and_stop_when_asked():
+    stop, told = StopRequests(), []
+
+    def work(count):
+        told.append(count)
+        stop.requested = len(told) == 5
+
+    with pytest.raises(InterruptedRunError):
+        Pieces(stop).run(10**6, work)
+    assert told == [1, 2, 4, 8, 16]
+
+
+STUCK = """
+import hashlib
+from phyb.interrupt import hard_stop, stop_requests
+with hard_stop(), stop_requests():
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # minutes in which, as in compiled code, no handler can run
+"""
+
+
+def test_a_second_signal_ends_a_process_that_is_stuck():
+    process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    threading.Event().wait(0.3)
+    assert process.poll() is None, "one signal only asks"
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.wait(timeout=30) == InterruptedRunError.exit_code
+    finally:
+        process.kill()
+        process.stdout.close()
