@@ -21,8 +21,8 @@ DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells y
 
 Start with:  phyb train liquidation
 
-Exit codes: 0 done, 1 verify found a claim violated where we say it holds, 2 the request or the data cannot be used,
-3 training diverged, 130 stopped on request."""
+Exit codes: 0 done, 1 verify or doctor found something wrong, 2 the request or the data cannot be used, 3 training
+diverged, 4 a file cannot be written, 5 memory ran short, 6 another process works on the run, 130 stopped on request."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +122,32 @@ class Report:
 
         RunFolder(self.run_folder).read_config()
         console.print(f"Report: {write_report(self.run_folder).resolve()}", highlight=False, soft_wrap=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Doctor:
+    """Check every file of a run against its manifest; say what is damaged and what can still be used.
+
+    Exit code 0 if all is well, 1 if something is damaged or missing. Nothing is changed unless --repair is given.
+
+    Try:  phyb doctor runs/liquidation-phyb-seed0
+    """
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run folder."""
+    repair: bool = False
+    """If the manifest is lost or damaged, write a new one that lists the files that can be read."""
+
+    def run(self, console: Console) -> None:
+        """Examine and print."""
+        from phyb.training.doctor import examine, render, repair
+
+        if self.repair:
+            console.print(f"New manifest of {len(repair(self.run_folder))} files.", highlight=False)
+        diagnosis = examine(self.run_folder)
+        render(diagnosis, console, str(self.run_folder))
+        if not diagnosis.healthy:
+            raise SystemExit(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +277,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def parse(arguments: list[str]) -> Train | Evaluate | Report | Oracle | Verify | Data:
+def parse(arguments: list[str]) -> Train | Evaluate | Report | Doctor | Oracle | Verify | Data:
     """The command in the arguments. Settings that are not given come from the preset that is."""
     settings = preset(_preset_in(arguments))
     train = Train(tyro.MISSING, pool=settings.pool, agent=settings.agent, training=settings.training)
@@ -259,6 +285,7 @@ def parse(arguments: list[str]) -> Train | Evaluate | Report | Oracle | Verify |
         Annotated[OmitArgPrefixes[Train], subcommand("train", default=train)]
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Report, subcommand("report")]
+        | Annotated[Doctor, subcommand("doctor")]
         | Annotated[OmitArgPrefixes[Data], subcommand("data")]
         | Annotated[Oracle, subcommand("oracle")]
         | Annotated[Verify, subcommand("verify")]

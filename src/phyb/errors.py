@@ -21,6 +21,10 @@ class DataError(PhybError):
     exit_code = 2
 
 
+class LaterFormatError(DataError):
+    """A file written by a later version than this one can read."""
+
+
 class MissingExtraError(PhybError):
     """An optional dependency is not installed."""
 

@@ -49,7 +49,7 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):
         assert bytes(writer.text) == folder.metrics.read_bytes()[: len(writer.text)]
 
 
-def test_events_that_cannot_be_written_do_not_end_a_run(tmp_path):
+def test_events_that_cannot_be_written_do_not_end_a_run(tmp_path, monkeypatch):
     said = []
     (tmp_path / "tensorboard").touch()
     with MetricsWriter(RunFolder(tmp_path)) as writer:
@@ -62,7 +62,7 @@ def test_events_that_cannot_be_written_do_not_end_a_run(tmp_path):
         def fail(*_):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        writer._events.write = fail
+        monkeypatch.setattr(writer._events, "write", fail)
         writer.write("policy", 2, {"loss": 1.0})
         writer.write("policy", 3, {"loss": 1.0})
     assert len(said) == 1

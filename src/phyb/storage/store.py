@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar
 
-from phyb.errors import DataError
+from phyb.errors import DataError, LaterFormatError
 from phyb.storage.files import read_json, storage_errors, write_json
 
 Tree = TypeVar("Tree")
 FORMAT_VERSION = 2
 """Of run folders: 1 had no manifest (phyb before 0.2); 2 has one."""
 MANIFEST = "manifest.json"
+REPAIR = "Write a new one of the files that can be read with: phyb doctor RUN --repair"
 State = Literal["fine", "damaged", "missing"]
 
 
@@ -134,7 +135,7 @@ def check_format(found: Any, source: str | os.PathLike[str], written_by: Any = N
         raise DataError(f"{source}: format {found!r} is not a number that phyb ever wrote. Is the file damaged?")
     if found > FORMAT_VERSION:
         writer = f" by {written_by:.40}" if isinstance(written_by, str) else ""
-        raise DataError(
+        raise LaterFormatError(
             f"{source}: was written{writer} in format {found}; this is {_version()}, which reads formats 1 to "
             f"{FORMAT_VERSION}. Install the version that wrote it, or a later one."
         )
@@ -152,24 +153,24 @@ def inside(root: Path, name: str) -> Path:
 
 
 def _read_manifest(path: Path) -> dict[str, Entry]:
-    content = read_json(path)
+    try:
+        content = read_json(path)
+    except DataError as error:
+        raise DataError(f"{path}: cannot be read as JSON. {REPAIR}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path}: is not a manifest. {_REPAIR}")
+        raise DataError(f"{path}: is not a manifest. {REPAIR}")
     check_format(content.get("format"), path, content.get("written_by"))
     files = content.get("files")
     if not isinstance(files, dict):
-        raise DataError(f"{path}: lists no files. {_REPAIR}")
+        raise DataError(f"{path}: lists no files. {REPAIR}")
     entries = {}
     for name, said in files.items():
         kinds = {"size": int, "sha256": str, "grows": bool}
         if not isinstance(said, dict) or {key: type(value) for key, value in said.items()} != kinds:
-            raise DataError(f"{path}: the entry of {name!r:.80} cannot be read. {_REPAIR}")
+            raise DataError(f"{path}: the entry of {name!r:.80} cannot be read. {REPAIR}")
         inside(path.parent, name)
         entries[name] = Entry(**said)
     return entries
-
-
-_REPAIR = "See what is left with: phyb doctor RUN --repair"
 
 
 def _digest(path: Path, first: int | None = None) -> tuple[int, str]:
