@@ -8,7 +8,8 @@ import time
 from rich.console import Console
 
 from phyb.errors import PhybError
-from phyb.theory.show import findings_table, write
+from phyb.theory.page import write
+from phyb.theory.show import findings_table
 from phyb.theory.verify import Finding, claim_names, verify
 from phyb.training.progress import Stages
 

@@ -8,11 +8,12 @@ from phyb.theory.claims import monotone  # isort: skip
 from phyb.theory.claims import optimality  # isort: skip
 from phyb.theory.claims import improvement  # isort: skip
 from phyb.theory.claims import approximation  # isort: skip
-from phyb.theory.claims.base import CLAIMS, Claim, Measured, Variant
+from phyb.theory.claims.base import CLAIMS, Claim, Curves, Measured, Variant
 
 __all__ = [
     "CLAIMS",
     "Claim",
+    "Curves",
     "Measured",
     "Variant",
     "aggregation",

@@ -34,6 +34,15 @@ class Variant(NamedTuple):
     measure: Callable[[Case], Measured]
 
 
+class Curves(NamedTuple):
+    """A picture of a claim's own, where shares of violations would say little."""
+
+    x_label: str
+    y_label: str
+    lines: dict[str, tuple[np.ndarray, np.ndarray]]
+    """Label to x and y."""
+
+
 class Claim(NamedTuple):
     """One statement of the paper as an executable check."""
 
@@ -50,6 +59,7 @@ class Claim(NamedTuple):
     tolerance: float
     variants: Callable[[float], tuple[Variant, ...]]
     """The families of cases. Its number makes the statement stronger than the paper's, to test the checker."""
+    curves: Callable[[], Curves] | None = None
 
 
 CLAIMS: dict[str, Claim] = {}
@@ -64,12 +74,13 @@ def claim(
     control: str,
     mended: str = "",
     tolerance: float = 1e-9,
+    curves: Callable[[], Curves] | None = None,
 ) -> Callable[[Callable[[float], tuple[Variant, ...]]], Callable[[float], tuple[Variant, ...]]]:
     """Register a check; the statement is the docstring of the function below."""
 
     def register(variants: Callable[[float], tuple[Variant, ...]]) -> Callable[[float], tuple[Variant, ...]]:
         statement = inspect.getdoc(variants) or ""
-        CLAIMS[name] = Claim(name, title, statement, condition, mended, says, control, tolerance, variants)
+        CLAIMS[name] = Claim(name, title, statement, condition, mended, says, control, tolerance, variants, curves)
         return variants
 
     return register
