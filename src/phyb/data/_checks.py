@@ -24,7 +24,7 @@ ACTION_TOLERANCE = 1e-5
 # Deflate, the only compression both formats share, cannot shrink data more than 1032-fold; the rest is slack.
 _MAX_COMPRESSION = 1100
 # HDF5 stores nothing for a data set that was never written (often all-False flags), so small ones pass.
-_SMALL_BYTES = 64 * 2**20
+_SMALL_BYTES = 16 * 2**20
 
 
 def problem(source: str, field: str | None, found: str, advice: str, row: int | None = None) -> DataError:
