@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import Keeping, PoolConfig, _optimizer, _prepare, _start, _steps, fit_pool, split_rows
+from phyb.dynamics.fit import Keeping, PoolConfig, _prepare, _start, _steps, fit_pool, split_rows
 from phyb.errors import DivergenceError, InterruptedRunError
 from phyb.interrupt import StopRequests
 from phyb.storage.store import Store
@@ -142,17 +142,16 @@ def test_members_do_not_depend_on_the_group_they_are_trained_in(small_log, quick
 
 def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
     *_, train, _ = _prepare(small_log, QUICK, SEED)
-    optimizer, rows = _optimizer(QUICK), len(train.done)
+    rows = len(train.done)
     keys = jax.random.split(jax.random.key(0), 2)
-    state = _start(keys, (train.inputs.shape[1], train.targets.shape[1]), config=QUICK, optimizer=optimizer, rows=rows)
+    state = _start(keys, (train.inputs.shape[1], train.targets.shape[1]), rows, QUICK)
     one, other = (set(sample.tolist()) for sample in np.asarray(state.bootstrap))
     assert one != other
     assert state.bootstrap.shape == (2, rows)
     assert 0.45 * rows < len(one) < 0.8 * rows, "drawn with replacement, about 63 % of the rows are in a sample"
 
-    @jax.jit
     def look(train):
-        return _steps(state, train, jnp.asarray(20), config=QUICK, optimizer=optimizer, done_weight=1.0)
+        return _steps(state, train, jnp.asarray(20), QUICK, 1.0)
 
     unseen = np.array(sorted(set(range(rows)) - one))
     after, altered = look(train), look(train._replace(targets=train.targets.at[unseen].add(100.0)))

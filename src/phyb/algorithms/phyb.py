@@ -137,6 +137,7 @@ class PhyB:
 
     def __init__(self, config: PhyBConfig, total_steps: int) -> None:
         self.config = config
+        self.total_steps = total_steps
         start, final = float(config.evaluation_steps), config.final_learning_rate
 
         def schedule(rate: float, first: float) -> optax.Schedule:
@@ -144,6 +145,12 @@ class PhyB:
 
         self._actor_optimizer = optax.adam(schedule(config.actor_learning_rate, 0.0))
         self._critic_optimizer = optax.adam(schedule(config.critic_learning_rate, start))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PhyB) and (self.config, self.total_steps) == (other.config, other.total_steps)
+
+    def __hash__(self) -> int:
+        return hash((self.config, self.total_steps))  # equal algorithms share their compiled code
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBState:
         """Fresh networks, the actor cloned from the log, rollouts at logged states."""

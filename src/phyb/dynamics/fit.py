@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -126,17 +125,16 @@ def fit_pool(
     """
     inputs, outputs, train, holdout = _prepare(log, config, seed)
     done_weight = 1.0 if learn_termination and bool(log.terminated.any()) else 0.0
-    optimizer = _optimizer(config)
-    # Not compiled as a whole: the random draws in it compile once each, and later fits find them compiled.
-    start = partial(_start, config=config, optimizer=optimizer, rows=len(train.done))
-    run = eqx.filter_jit(partial(_steps, config=config, optimizer=optimizer, done_weight=done_weight))
-    look = eqx.filter_jit(partial(_look, config=config, done_weight=done_weight))
     sizes = (train.inputs.shape[1], train.targets.shape[1])
     keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(jnp.arange(config.pool_size))
     looks = -(-config.model_steps // config.model_check_every)
     total, finished, curve, groups = config.pool_size * looks * config.model_check_every, 0, [], []
     for first in range(0, config.pool_size, config.members_at_once):
-        group = _Group(f"{first:04d}", start(keys[first : first + config.members_at_once], sizes), keeping)
+        group = _Group(
+            f"{first:04d}",
+            _start(keys[first : first + config.members_at_once], sizes, len(train.done), config),
+            keeping,
+        )
         members = group.state.best_nll.shape[0]
 
         def tell(group: _Group = group, members: int = members, before: int = finished) -> None:
@@ -145,8 +143,8 @@ def fit_pool(
                 progress(done, total, group.curve[-1][1] if group.curve else float("nan"))
 
         while group.looks < looks and not bool(jnp.all(group.state.stale_looks >= config.model_patience)):
-            group.advance(run, train, config.model_check_every, tell)
-            group.state = look(group.state, holdout)
+            group.advance(train, config, done_weight, tell)
+            group.state = _look(group.state, holdout, config, done_weight)
             group.looks += 1
             if not bool(jnp.all(jnp.isfinite(group.state.best_nll))):
                 raise DivergenceError(
@@ -185,15 +183,15 @@ class _Group:
             self.looks, self._is_finished = int(about["looks"]), bool(about["finished"])
             self.curve = [(int(step), float(loss)) for step, loss in about["curve"]]
 
-    def advance(self, run: Callable[..., MemberState], train: Rows, until: int, tell: Callable[[], None]) -> None:
+    def advance(self, train: Rows, config: PoolConfig, done_weight: float, tell: Callable[[], None]) -> None:
         """Train up to the next look; a request to stop saves the state first."""
 
         def work(count: int) -> None:
-            self.state = jax.block_until_ready(run(self.state, train, jnp.asarray(count)))
+            self.state = jax.block_until_ready(_steps(self.state, train, jnp.asarray(count), config, done_weight))
             tell()
 
         try:
-            self._pieces.run((self.looks + 1) * until - int(self.state.steps[0]), work)
+            self._pieces.run((self.looks + 1) * config.model_check_every - int(self.state.steps[0]), work)
         except InterruptedRunError:
             self._save()
             raise
@@ -257,14 +255,10 @@ def _optimizer(config: PoolConfig) -> optax.GradientTransformation:
     )
 
 
-def _start(
-    keys: PRNGKeyArray,
-    sizes: tuple[int, int],
-    *,
-    config: PoolConfig,
-    optimizer: optax.GradientTransformation,
-    rows: int,
-) -> MemberState:
+def _start(keys: PRNGKeyArray, sizes: tuple[int, int], rows: int, config: PoolConfig) -> MemberState:
+    """Members before their first step. Not compiled as a whole: the draws in it compile once each, for all fits."""
+    optimizer = _optimizer(config)
+
     def one(key: PRNGKeyArray) -> MemberState:
         init_key, bootstrap_key, batch_key = jax.random.split(key, 3)
         model = GaussianModel(init_key, *sizes, config.model_hidden)
@@ -282,16 +276,12 @@ def _start(
     return jax.vmap(one)(keys)
 
 
+@eqx.filter_jit
 def _steps(
-    state: MemberState,
-    train: Rows,
-    count: Int[Array, ""],
-    *,
-    config: PoolConfig,
-    optimizer: optax.GradientTransformation,
-    done_weight: float,
+    state: MemberState, train: Rows, count: Int[Array, ""], config: PoolConfig, done_weight: float
 ) -> MemberState:
     """`count` steps of every member; the compiler does not know the count, so that pieces of any length are alike."""
+    optimizer = _optimizer(config)
 
     def loss(model: GaussianModel, batch: Rows) -> Array:
         return training_loss(
@@ -312,7 +302,8 @@ def _steps(
     return jax.lax.fori_loop(0, count, lambda _, members: jax.vmap(step)(members), state)
 
 
-def _look(state: MemberState, holdout: Rows, *, config: PoolConfig, done_weight: float) -> MemberState:
+@eqx.filter_jit
+def _look(state: MemberState, holdout: Rows, config: PoolConfig, done_weight: float) -> MemberState:
     """Judge every member on the hold-out rows and keep its best weights; one that has stopped changes no more."""
 
     def one(member: MemberState) -> MemberState:

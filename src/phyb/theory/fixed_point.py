@@ -33,6 +33,15 @@ class FixedPoint(NamedTuple):
     steps: Int[Array, ""]
 
 
+class _Look(NamedTuple):
+    """Values, where the operator takes them, its derivative there, and how far they moved."""
+
+    values: Array
+    after: Array
+    slope: Array
+    residual: Array
+
+
 def fixed_point(operator: Operator, start: Float[Array, " states"], *, tolerance: float = 1e-13) -> FixedPoint:
     """Solve `V = operator(V)` from `start`; values are not a number where that fails, see `FixedPoint`.
 
@@ -42,31 +51,29 @@ def fixed_point(operator: Operator, start: Float[Array, " states"], *, tolerance
     """
     identity = jnp.eye(start.shape[0], dtype=start.dtype)
 
-    def still(values: Array) -> tuple[Array, Array]:
+    def twice(values: Array) -> tuple[Array, Array]:
         after = operator(values)
-        return after, jnp.max(jnp.abs(after - values)) / (1.0 + jnp.max(jnp.abs(values)))
+        return after, after
 
-    def goes_on(state: tuple[Array, Array, Array, Array]) -> Array:
-        return (state[2] > tolerance) & (state[3] < MOST_STEPS)
+    def look(values: Array) -> _Look:
+        slope, after = jax.jacfwd(twice, has_aux=True)(values)
+        return _Look(values, after, slope, jnp.max(jnp.abs(after - values)) / (1.0 + jnp.max(jnp.abs(values))))
 
-    def body(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        values, after, _, count = state
-        slope = jax.jacfwd(operator)(values)
+    def goes_on(state: tuple[_Look, Array]) -> Array:
+        return ~(state[0].residual <= tolerance) & (state[1] < MOST_STEPS)
+
+    def step(state: tuple[_Look, Array]) -> tuple[_Look, Array]:
+        (values, after, slope, _), count = state
         newton = values + _solve(identity - slope, after - values)
-        plain = jnp.where(count < PLAIN_STEPS, after, 0.5 * (values + after))
-        (far, far_residual), (near, near_residual) = still(newton), still(plain)
-        better = far_residual < near_residual
-        return (
-            jnp.where(better, newton, plain),
-            jnp.where(better, far, near),
-            jnp.where(better, far_residual, near_residual),
-            count + 1,
-        )
+        plain = jnp.where(count <= PLAIN_STEPS, after, 0.5 * (values + after))
+        # Both looks in one call: the operator, which is most of the program, is compiled once.
+        looks = jax.vmap(look)(jnp.stack([newton, plain]))
+        better = looks.residual[0] < looks.residual[1]
+        return jax.tree.map(lambda leaf: jnp.where(better, leaf[0], leaf[1]), looks), count + 1
 
-    after, residual = still(start)
-    first = (start, after, residual, jnp.zeros((), jnp.int32))
-    values, _, residual, count = jax.lax.while_loop(goes_on, body, first)
-    return FixedPoint(jnp.where(residual <= SOLVED, values, jnp.nan), residual, count)
+    nowhere = _Look(start, start, jnp.zeros_like(identity), jnp.full((), jnp.inf, start.dtype))
+    found, count = jax.lax.while_loop(goes_on, step, (nowhere, jnp.zeros((), jnp.int32)))
+    return FixedPoint(jnp.where(found.residual <= SOLVED, found.values, jnp.nan), found.residual, count)
 
 
 def iterate(operator: Operator, start: Float[Array, " states"], steps: int) -> Float[Array, " states"]:

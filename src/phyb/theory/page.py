@@ -25,7 +25,7 @@ _CSS = """
 body { margin: 0; background: var(--page); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
 main, header { max-width: 72rem; margin: 0 auto; padding: 0 1rem; }
 header { padding-top: 2rem; }
-header p { color: var(--muted); max-width: 48rem; }
+header p { color: var(--muted); max-width: 48rem; margin: .6rem 0 1.2rem; }
 h1 { margin: 0; line-height: 1.2; } h2 { margin: 0 0 .6rem; font-size: 1.25rem; line-height: 1.3; }
 h2 code { font-size: .85rem; font-weight: 400; color: var(--muted); margin-left: .5rem; }
 p { margin: 0 0 .8rem; }

@@ -77,13 +77,13 @@ def _drawn(finding: Finding) -> Iterator[tuple[Figure, str, str, list[Key]]]:
             title, lines = f"Violations along {finding.control}", {"": (place, 100.0 * share)}
             _curves(axes, finding.control, "% of cases", lines, log_y=False)
             axes.set_ylim(0.0, max(1.0, 105.0 * float(share.max())))
+            if finding.control in THRESHOLDS:
+                axes.axvline(THRESHOLDS[finding.control], color=COLORS["muted"], linewidth=1.0, linestyle=(0, (4, 3)))
         else:
             sign, word = (-1.0, "error") if share.max() > 0 else (1.0, "slack")
             lines = {f"worst {word}": (place, sign * worst), f"median {word}": (place, sign * median)}
             title = f"{word.capitalize()} along {finding.control}"
             _curves(axes, finding.control, word, lines)
-        if curves is None and finding.control in THRESHOLDS:
-            axes.axvline(THRESHOLDS[finding.control], color=COLORS["muted"], linewidth=1.0, linestyle=(0, (4, 3)))
         keys = [Key(label, color) for label, color in zip(lines, LINES, strict=False) if label]
         ranges = "; ".join(f"{label or 'share'} from {min(y):.3g} to {max(y):.3g}" for label, (_, y) in lines.items())
         yield figure, title, f"{title}: {ranges}.", keys

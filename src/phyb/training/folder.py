@@ -84,19 +84,21 @@ class RunFolder(Store):
         """
         name = f"checkpoints/step-{about['step']:09d}.safetensors"
         self.save_tree(name, state, {**about, "scheduled": scheduled})
+        self.prune_checkpoints(name, keep, keep_best)
+        return self.path / name
+
+    def prune_checkpoints(self, current: str, keep: int, keep_best: int) -> None:
+        """Drop the checkpoints that are not to be kept beside the current one."""
         notes = {name: self.about(name) or {} for name in self._checkpoint_names()}
-        regular = [other for other, note in notes.items() if note.get("scheduled")]
+        regular = [name for name, note in notes.items() if note.get("scheduled")]
         best = sorted(
-            (other for other in regular if notes[other].get("score") is not None),
-            key=lambda other: (-notes[other]["score"], other),
+            (name for name in regular if notes[name].get("score") is not None),
+            key=lambda name: (-notes[name]["score"], name),
         )
-        kept = {name, *regular[-keep:], *best[:keep_best]}
-        if not scheduled:
-            kept |= set(regular)
-        outdated = [other for other in notes if other not in kept]
+        kept = {current, *regular[-keep:], *best[:keep_best]} if current in regular else {current, *regular}
+        outdated = [name for name in notes if name not in kept]
         if outdated:
             self.drop(*outdated)
-        return self.path / name
 
     def checkpoint_files(self) -> list[Path]:
         """Checkpoints, oldest first."""

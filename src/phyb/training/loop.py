@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import equinox as eqx
@@ -85,7 +84,7 @@ def optimize(
     found = folder.newest_checkpoint()
     if found is None:
         at, text, saved = _Place(), b"", -1
-        state, sums = eqx.filter_jit(algorithm.init)(key, problem), no_sums
+        state, sums = _init(algorithm, key, problem), no_sums
     else:
         name, about = found
         try:
@@ -95,7 +94,7 @@ def optimize(
             raise DataError(f"{folder.path / name}: does not say where the run stood ({error}).") from error
         state, sums, text = folder.load_tree(name, (blank, no_sums, text_shape))
         text = np.asarray(text).tobytes()
-    run = eqx.filter_jit(partial(_updates, algorithm))
+        folder.prune_checkpoints(name, config.keep_checkpoints, config.keep_best)
 
     def save(metrics: MetricsWriter, *, scheduled: bool) -> None:
         nonlocal saved
@@ -118,7 +117,7 @@ def optimize(
 
         def updates(count: int) -> None:
             nonlocal state, sums
-            state, sums = jax.block_until_ready(run(state, sums, problem, jnp.asarray(count)))
+            state, sums = jax.block_until_ready(_updates(algorithm, state, sums, problem, jnp.asarray(count)))
             at.step, at.in_chunk = at.step + count, at.in_chunk + count
 
         pieces = Pieces(stop)
@@ -157,6 +156,13 @@ class _Place:
     evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+# Compiled once per algorithm and shapes: a second run in the same process, as in a sweep, starts at once.
+@eqx.filter_jit
+def _init(algorithm: Algorithm[State], key: PRNGKeyArray, problem: Problem) -> State:
+    return algorithm.init(key, problem)
+
+
+@eqx.filter_jit
 def _updates(
     algorithm: Algorithm[State], state: State, sums: dict[str, Array], problem: Problem, count: Array
 ) -> tuple[State, dict[str, Array]]:

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,15 @@ class MetricsWriter:
 class _Events:
     """TensorBoard events, written at once: the package's own writer uses a thread that hangs on a full disk."""
 
-    def __init__(self, prefix: str) -> None:
-        from tensorboardX.event_file_writer import EventsWriter
+    def __init__(self, folder: Path) -> None:
+        from tensorboardX.record_writer import RecordWriter
 
-        self._writer = EventsWriter(prefix, f".{os.getpid()}")
+        self._writer = RecordWriter(str(folder / f"events.out.tfevents.{time.time():.0f}.{os.getpid()}"))
+        try:
+            self._write(file_version="brain.Event:2")
+        except OSError:
+            self._writer.close()
+            raise
 
     @classmethod
     def open(cls, folder: RunFolder) -> _Events | None:
@@ -85,12 +91,11 @@ class _Events:
             return None
         try:
             folder.tensorboard.mkdir(parents=True, exist_ok=True)
-            return cls(str(folder.tensorboard / "events"))
+            return cls(folder.tensorboard)
         except OSError:
             return None
 
     def write(self, stage: str, step: int, plain: Mapping[str, Any]) -> None:
-        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         values = [
@@ -98,7 +103,12 @@ class _Events:
             for name, value in plain.items()
             if isinstance(value, int | float)
         ]
-        self._writer.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        self._write(step=step, summary=Summary(value=values))
+
+    def _write(self, **content: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+
+        self._writer.write(Event(wall_time=time.time(), **content).SerializeToString())
         self._writer.flush()
 
     def close(self) -> None:
