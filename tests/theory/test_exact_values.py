@@ -2,12 +2,24 @@
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from phyb.errors import DataError
-from phyb.theory import Hybrid, evaluate, make_mdp, optimise, perturbed_models, plan, policy_iteration, pooled_models
+from phyb.theory import (
+    Hybrid,
+    evaluate,
+    fixed_point,
+    make_mdp,
+    optimise,
+    perturbed_models,
+    plan,
+    policy_iteration,
+    pooled_models,
+)
 from phyb.theory.mdp import random_mdps, random_policies
 
 
@@ -55,13 +67,67 @@ def test_optimum_agrees_with_brute_force():
         kl = (policy * np.log(np.maximum(policy, 1e-300) / mu)).sum(axis=1)
         cost = beta * ((1 - omega) / 2 * ((policy - mu) ** 2).sum(axis=1) + omega * kl)
         values = np.zeros(2)
-        for _ in range(80):
+        for _ in range(45):  # 0.6^45 is 1e-10
             q = loop_backup(mdp.rewards[0], mdp.models[0], values, 0.6, 2, 5.0)
             values = (policy * q).sum(axis=1) - cost
         return -values.mean()
 
-    best = min(minimize(lost, start, method="Nelder-Mead", tol=1e-12).fun for start in ([0.0, 0.0], [2.0, -2.0]))
+    best = minimize(lost, [0.0, 0.0], method="Nelder-Mead", tol=1e-10).fun
     assert found.values[0].mean() == pytest.approx(-best, abs=1e-8)
+
+
+def moved(before, after):
+    """How far values move under one more backup, relative to their size."""
+    return np.max(np.abs(after - before)) / (1.0 + np.max(np.abs(before)))
+
+
+@pytest.mark.parametrize("temperature", [0.02, 3.0])
+def test_fixed_points_stand_still_under_plain_loops(temperature):
+    """The guaranteed residual, looked at from outside: far below lambda = Delta and above it."""
+    rng = np.random.default_rng(8)
+    mdps, mu = random_mdps(rng, 6, 3, 2, 4), random_policies(rng, 6, 3, 2)
+    hybrid, beta = Hybrid(2, temperature), 0.3
+    policy_value, best, optimum = (
+        evaluate(mdps, mu, hybrid),
+        plan(mdps, hybrid),
+        optimise(mdps, mu, hybrid, step_size=beta, omega=1.0),
+    )
+    for i in range(6):
+
+        def backup(values, i=i):
+            return loop_backup(mdps.rewards[i], mdps.models[i], values, mdps.discount[i], 2, temperature)
+
+        assert moved(policy_value.values[i], (mu[i] * backup(policy_value.values[i])).sum(axis=1)) < 2e-12
+        assert moved(best.values[i], backup(best.values[i]).max(axis=1)) < 2e-12
+        soft = beta * np.log((mu[i] * np.exp(backup(optimum.values[i]) / beta)).sum(axis=1))
+        assert moved(optimum.values[i], soft) < 2e-12
+    for found in (policy_value, best, optimum):
+        assert np.all(found.residual <= fixed_point.SOLVED)
+
+
+def test_an_operator_without_a_fixed_point_gives_no_values():
+    with jax.enable_x64(True):
+        found = fixed_point.fixed_point(lambda v: v + 1.0, jnp.zeros(2))
+    assert np.all(np.isnan(found.values))
+    assert float(found.residual) > fixed_point.SOLVED
+
+
+def test_the_library_refuses_values_that_do_not_stand_still(monkeypatch):
+    monkeypatch.setattr(fixed_point, "MOST_STEPS", 1)
+    # A shape that no other test asks for, because compiled programs are kept.
+    with pytest.raises(fixed_point.NoFixedPointError, match="raise the temperature"):
+        evaluate(
+            make_mdp([[0.0, 1.0], [1.0, 0.0]], [np.full((2, 2, 2), 0.5)], 0.9), np.full((2, 2), 0.5), Hybrid(1, 1.0)
+        )
+
+
+def test_iterates_that_run_in_a_circle_are_led_inside():
+    """A fold whose plain iterates swap for ever between 0 and 1, and whose derivative there is of no use."""
+    with jax.enable_x64(True):
+        found = fixed_point.fixed_point(
+            lambda v: jnp.where(v < 0.4, 1.0, jnp.where(v > 0.6, 0.0, 3.0 - 5.0 * v)), jnp.zeros(1)
+        )
+    np.testing.assert_allclose(found.values, 0.5, atol=1e-11)
 
 
 def two_models(cost=0.15, discount=0.99):

@@ -30,8 +30,10 @@ def row(finding: Finding) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Two significant digits, or a dash where there is none."""
-    return f"{value:.2g}".replace("-", "\u2212") if math.isfinite(value) else MISSING
+    """Two significant digits, one where the number is tiny, or a dash where there is none."""
+    if not math.isfinite(value):
+        return MISSING
+    return (f"{value:.0e}" if 0.0 < abs(value) < 1e-4 else f"{value:.2g}").replace("-", "\u2212")
 
 
 def short_verdict(finding: Finding) -> str:
