@@ -2,7 +2,11 @@
 
 import dataclasses
 import json
+import os
+import shutil
+import signal
 
+import jax
 import numpy as np
 import pytest
 from rich.console import Console
@@ -11,8 +15,10 @@ import phyb
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.data.collect import collect_liquidation
+from phyb.dynamics.diagnose import diagnose
 from phyb.dynamics.fit import PoolConfig
-from phyb.errors import UsageError
+from phyb.errors import BusyError, DataError, InterruptedRunError, MemoryShortError, StorageError, UsageError
+from phyb.storage.lock import locked
 from phyb.training.settings import Settings, TrainingConfig
 
 QUIET = Console(quiet=True)
@@ -115,6 +121,96 @@ def test_an_existing_folder_is_never_overwritten(tmp_path):
         tiny(tmp_path, out=run.folder, seed=1, resume=True)
     assert tiny(tmp_path, out=run.folder, resume=True).result == run.result
     assert (run.folder / "result.json").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished tiny run and what its folder holds."""
+    place = tmp_path_factory.mktemp("finished")
+    return place, tiny(place, out=place / "run")
+
+
+def without_seconds(result):
+    return {name: value for name, value in result.items() if name != "wall_seconds"}
+
+
+@pytest.mark.parametrize("harm", ["policy", "config", "result", "diagnostics", "manifest entry", "report"])
+def test_whatever_is_damaged_afterwards_is_made_again_and_the_same(finished, tmp_path, harm):
+    place, run = finished
+    shutil.copytree(run.folder, tmp_path / "run")
+    files = {
+        "policy": "policy/policy.safetensors",
+        "config": "config.json",
+        "result": "result.json",
+        "diagnostics": "diagnostics.json",
+        "report": "report.html",
+    }
+    if harm == "manifest entry":
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+        del manifest["files"]["result.json"]
+        (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    elif harm == "report":
+        (tmp_path / "run" / "report.html").unlink()
+    else:
+        path = tmp_path / "run" / files[harm]
+        content = path.read_bytes()
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    again = tiny(place, out=tmp_path / "run", resume=True)
+    assert without_seconds(again.result) == without_seconds(run.result)
+    for name in ("config.json", "diagnostics.json", "metrics.jsonl", "policy/policy.safetensors"):
+        assert (again.folder / name).read_bytes() == (run.folder / name).read_bytes()
+    assert (again.folder / "report.html").is_file()
+
+
+def test_a_damaged_config_is_not_restored_from_other_settings(finished, tmp_path):
+    place, run = finished
+    shutil.copytree(run.folder, tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text("{")
+    with pytest.raises(DataError, match=r"damaged.*phyb doctor"):
+        tiny(place, out=tmp_path / "run", resume=True, seed=5)
+
+
+def test_a_run_in_use_is_refused_with_its_owner(tmp_path):
+    with locked(tmp_path / "run"), pytest.raises(BusyError, match=f"process {os.getpid()}"):
+        tiny(tmp_path, out=tmp_path / "run", resume=True)
+
+
+def test_a_folder_that_vanishes_is_noticed_and_not_made_again(tmp_path, monkeypatch):
+    def vanish(*arguments, **keywords):
+        shutil.rmtree(tmp_path / "run")
+        return diagnose(*arguments, **keywords)
+
+    monkeypatch.setattr("phyb.dynamics.diagnose.diagnose", vanish)
+    with pytest.raises(StorageError, match="deleted, moved or replaced"):
+        tiny(tmp_path, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), MemoryError("4 GiB"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")]
+)
+def test_short_memory_is_told_in_plain_words(tmp_path, monkeypatch, error):
+    def run_short(*_, **__):
+        raise error
+
+    monkeypatch.setattr("phyb.pipeline.make_problem", run_short)
+    with pytest.raises(MemoryShortError, match="--members-at-once"):
+        tiny(tmp_path, out=tmp_path / "run")
+
+
+def test_a_stop_in_any_stage_says_how_to_go_on(finished, tmp_path, monkeypatch):
+    place, run = finished
+
+    def interrupted(*arguments, **keywords):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return diagnose(*arguments, **keywords)
+
+    monkeypatch.setattr("phyb.dynamics.diagnose.diagnose", interrupted)
+    with pytest.raises(InterruptedRunError, match="--resume"):
+        tiny(place, out=tmp_path / "run")
+    monkeypatch.undo()
+    again = tiny(place, out=tmp_path / "run", resume=True)
+    assert (again.folder / "metrics.jsonl").read_bytes() == (run.folder / "metrics.jsonl").read_bytes()
 
 
 def test_a_log_without_a_simulator_is_judged_under_the_belief_only(tmp_path):

@@ -25,7 +25,7 @@ KINDS = (errno.ENOSPC, errno.EIO, "short")
 
 
 @contextlib.contextmanager
-def failing_disk(monkeypatch, call, kind=None):
+def failing_disk(monkeypatch, call, kind: int | str = errno.ENOSPC):
     """Lets the calls before number `call` pass and fails that one and all later, as a full disk does; counts them.
 
     "short" writes half of the bytes first. `call` None only counts.
@@ -40,7 +40,7 @@ def failing_disk(monkeypatch, call, kind=None):
             if call is not None and count[0] >= call:
                 if kind == "short" and name == "write":
                     real(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                number = errno.ENOSPC if kind == "short" else kind
+                number = errno.ENOSPC if isinstance(kind, str) else kind
                 raise OSError(number, os.strerror(number))
             return real(*arguments, **keywords)
 

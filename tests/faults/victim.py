@@ -96,7 +96,7 @@ def main() -> None:
         death.stage = name
         return stage(self, name, *rest)
 
-    Stages.stage = noted_stage
+    Stages.stage = noted_stage  # pyright: ignore[reportAttributeAccessIssue]
     if given.seconds is not None:
         timer = threading.Timer(given.seconds, death.die, [f"{given.seconds:.2f} s after the start"])
         timer.daemon = True

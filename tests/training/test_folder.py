@@ -60,6 +60,7 @@ def test_opening_removes_what_a_killed_process_left_and_nothing_else(tmp_path):
 def test_a_run_is_finished_only_while_result_and_policy_are_whole(tmp_path):
     folder = RunFolder(tmp_path)
     folder.save_json("result.json", {})
+    folder.save_json("diagnostics.json", {})
     assert not folder.finished
     for name in POLICY_FILES:
         folder.save_json(name, {})
