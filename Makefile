@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench seeds lock clean
+.PHONY: help demo test lint format bench seeds kills fuzz lock clean
 
 help:  ## what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -36,6 +36,12 @@ bench: $(READY)  ## timings, as ratios taken in one run
 seeds: $(READY)  ## the five runs of the README's table (half an hour; resumable)
 	for seed in 0 1 2 3 4; do $(BIN)/phyb train liquidation --seed $$seed --resume || exit 1; done
 	$(BIN)/python benchmarks/seeds.py $(foreach s,0 1 2 3 4,runs/liquidation-phyb-seed$(s)) --out results/liquidation-cpu.json
+
+kills: $(READY)  ## kill a small run 100 times and compare what comes out (half an hour)
+	$(BIN)/python tests/faults/kills.py --kills 100
+
+fuzz: $(READY)  ## 20,000 damaged and forged files through every reader (minutes)
+	$(BIN)/python tests/faults/fuzz.py --inputs 20000
 
 lock:  ## pin every dependency anew (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
