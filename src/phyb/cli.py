@@ -13,7 +13,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.dynamics.fit import PoolConfig
-from phyb.errors import PhybError, UsageError
+from phyb.errors import InterruptedRunError, PhybError, UsageError
 from phyb.interrupt import hard_stop
 from phyb.training.settings import Preset, Settings, TrainingConfig, preset
 
@@ -266,6 +266,9 @@ def main(arguments: list[str] | None = None) -> None:
         command = parse(arguments)
         with hard_stop():
             command.run(console)
+    except InterruptedRunError as error:
+        errors.print(str(error), highlight=False, markup=False, soft_wrap=True)
+        raise SystemExit(error.exit_code) from None
     except PhybError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
         raise SystemExit(error.exit_code) from None

@@ -65,6 +65,12 @@ def test_a_lock_left_by_another_machine_is_refused_with_advice(tmp_path):
     take(tmp_path)
 
 
+def test_an_error_lets_go_in_good_order(tmp_path):
+    with pytest.raises(ZeroDivisionError), locked(tmp_path):
+        _ = 1 / 0
+    assert (tmp_path / NAME).read_bytes() == b""
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"[" * 4000, b"1" * 4096])
 def test_a_damaged_lock_file_is_no_obstacle(tmp_path, content):
     (tmp_path / NAME).write_bytes(content)

@@ -58,9 +58,11 @@ def locked(folder: Path) -> Iterator[Lock]:
             os.ftruncate(handle, 0)
             owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S %Z")}
             write_all(handle, json.dumps(owner).encode())
-        yield Lock(path, handle)
-        with contextlib.suppress(OSError):
-            os.ftruncate(handle, 0)  # let go in good order: nobody has to wonder about the owner
+        try:
+            yield Lock(path, handle)
+        finally:
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, 0)  # let go in good order: nobody has to wonder about the owner
     finally:
         os.close(handle)
 

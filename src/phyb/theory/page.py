@@ -101,7 +101,7 @@ def found(finding: Finding) -> str:
     if finding.mended:
         words += f"; {finding.mended_violations:,} in {finding.mended_trials:,} where {finding.mended}"
     if finding.inconclusive:
-        words += f". {finding.inconclusive:,} cases are inconclusive: no fixed point was found to 1e-12"
+        words += f"; inconclusive, because no fixed point was found to 1e-12: {finding.inconclusive:,}"
     return words + "."
 
 

@@ -101,7 +101,10 @@ def _curves(
         axes.plot(x, y, color=COLORS[color], linewidth=1.8, marker="o", markersize=3.5)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    value_axis(axes, "x", np.concatenate([x for x, _ in lines.values()]), log=True)
+    places = np.concatenate([x for x, _ in lines.values()])
+    value_axis(axes, "x", places, log=True)
+    if np.all(places == np.round(places)) and np.ptp(places) < 10:
+        axes.set_xticks(np.unique(places))
     value_axis(axes, "y", np.concatenate([y for _, y in lines.values()]), log=log_y)
 
 

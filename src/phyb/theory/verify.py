@@ -201,10 +201,11 @@ def _judge(claim: Claim, measured: Measured, example: dict[str, Any] | None, sec
 
 
 def _bins(control: np.ndarray, margin: np.ndarray, broken: np.ndarray, most: int = 12) -> list[Bin]:
-    """Cases sorted by their control, in bins of equally many; a control of few values gets a bin for each."""
+    """Bins of about equally many cases along the control; cases of the same control share a bin."""
     values = np.unique(control)
-    few = len(values) <= most
-    groups = [control == v for v in values] if few else np.array_split(np.argsort(control, kind="stable"), most)
+    edges = values if len(values) <= most else np.unique(np.quantile(control, np.arange(most) / most))
+    place = np.searchsorted(edges, control, side="right")
+    groups = [place == number for number in np.unique(place)]
     return [
         Bin(
             control=float(np.median(control[group])),
