@@ -23,8 +23,10 @@ from phyb.errors import DataError
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
 from phyb.policy.policy import Policy, load_policy
-from phyb.storage.files import read_json
+from phyb.report.source import read_run
+from phyb.storage.files import read_json, write_json
 from phyb.storage.trees import load_arrays, load_tree, read_about
+from phyb.training.folder import RunFolder
 from phyb.training.settings import Settings
 
 NAMES = (
@@ -160,6 +162,21 @@ def test_whole_numbers_may_stand_for_decimal_ones():
     assert Settings.from_json({"training": {"discount": 1}}).training.discount == 1
 
 
+def test_a_metrics_line_that_cannot_be_worked_with_is_counted_as_damaged(tmp_path):
+    lines = ['{"stage": "policy", "step": 1}', '{"step": ' + "9" * 5000 + "}", "[" * 100_000, '{"step": 1, "step": 2}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    run = read_run(tmp_path)
+    assert (len(run.stage("policy")), run.damaged_lines) == (1, 3)
+
+
+def test_a_manifest_may_name_files_that_cannot_exist(tmp_path):
+    entry = {"size": 3, "sha256": "0" * 64, "grows": False}
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    write_json(tmp_path / "manifest.json", {"format": 2, "files": dict.fromkeys(("x" * 1000, "loop"), entry)})
+    folder = RunFolder(tmp_path)
+    assert [folder.state(name) for name in folder.entries] == ["missing", "missing"]
+
+
 # --- safetensors ---
 
 
@@ -248,7 +265,7 @@ def test_a_policy_is_not_read_through_a_link_out_of_its_folder(policy, tmp_path,
     os.replace(policy / name, tmp_path / "elsewhere")
     (policy / name).symlink_to(tmp_path / "elsewhere")
     for folder in (policy, policy.parent):
-        with pytest.raises(DataError, match="is a link out of"):
+        with pytest.raises(DataError, match="is a link to a place outside of"):
             load_policy(folder)
 
 
@@ -257,7 +274,7 @@ def test_a_linked_policy_folder_is_refused_but_a_linked_run_is_not(policy, tmp_p
     load_policy(tmp_path / "link")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "policy").symlink_to(policy)
-    with pytest.raises(DataError, match="is a link out of"):
+    with pytest.raises(DataError, match="is a link to a place outside of"):
         load_policy(tmp_path / "other")
 
 
@@ -265,7 +282,7 @@ def test_a_link_inside_the_run_is_followed(policy):
     os.replace(policy / "policy.safetensors", policy.parent / "best.safetensors")
     (policy / "policy.safetensors").symlink_to("../best.safetensors")
     load_policy(policy.parent)
-    with pytest.raises(DataError, match="is a link out of"):
+    with pytest.raises(DataError, match="is a link to a place outside of"):
         load_policy(policy)
 
 

@@ -121,6 +121,22 @@ def test_a_description_that_is_no_description_is_refused(policy, tmp_path):
             load_policy(tmp_path)
 
 
+def test_a_single_flipped_bit_is_noticed(policy, tmp_path):
+    path = policy.save(tmp_path) / "policy.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-7] + bytes([content[-7] ^ 1]) + content[-6:])
+    with pytest.raises(DataError, match="checksum"):
+        load_policy(tmp_path)
+
+
+def test_a_policy_of_the_first_version_without_a_checksum_loads(policy, tmp_path):
+    path = policy.save(tmp_path) / "policy.json"
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"})
+    )
+    assert eqx.tree_equal(load_policy(tmp_path), policy)
+
+
 def test_a_folder_without_a_policy_is_refused(tmp_path):
     for place in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(DataError, match="there is no policy here"):

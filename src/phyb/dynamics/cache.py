@@ -121,5 +121,5 @@ def cached_pool(
 def _read_curve(about: dict[str, Any]) -> list[tuple[int, float]]:
     try:
         return [(int(step), float(loss)) for step, loss in about["curve"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"a kept pool has no learning curve ({error})") from error

@@ -7,6 +7,7 @@ size, or on several machines.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from phyb.data.log import Log
 from phyb.dynamics.model import GaussianModel, cross_entropy, gaussian_nll, training_loss
 from phyb.dynamics.pool import Pool
-from phyb.errors import DivergenceError, InterruptedRunError
+from phyb.errors import DataError, DivergenceError, InterruptedRunError
 from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import Standardizer, gradient_step, select, start_optimizer
 from phyb.storage.store import Store
@@ -175,13 +176,23 @@ class _Group:
         self._name = "" if keeping is None else f"{keeping.folder}/members-{name}.safetensors"
         self._saved_at = time.monotonic()
         self._is_finished = False
-        about = keeping.store.about(self._name) if keeping is not None else None
-        if keeping is not None and about is not None:
-            # The bootstrap is as large as the log and follows from the member's key: it is not stored.
-            kept = keeping.store.load_tree(self._name, state._replace(bootstrap=_NOTHING))
-            self.state = kept._replace(bootstrap=state.bootstrap)
-            self.looks, self._is_finished = int(about["looks"]), bool(about["finished"])
-            self.curve = [(int(step), float(loss)) for step, loss in about["curve"]]
+        if keeping is not None:
+            with contextlib.suppress(DataError):  # kept by other settings or another version: trained again
+                self._load(keeping.store)
+
+    def _load(self, store: Store) -> None:
+        about = store.about(self._name)
+        if about is None:
+            return
+        # The bootstrap is as large as the log and follows from the member's key: it is not stored.
+        kept = store.load_tree(self._name, self.state._replace(bootstrap=_NOTHING))
+        try:
+            looks, finished = int(about["looks"]), bool(about["finished"])
+            curve = [(int(step), float(loss)) for step, loss in about["curve"]]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"{self._name}: does not say how far it is ({error}).") from error
+        self.state, self.looks, self.curve = kept._replace(bootstrap=self.state.bootstrap), looks, curve
+        self._is_finished = finished
 
     def advance(self, train: Rows, config: PoolConfig, done_weight: float, tell: Callable[[], None]) -> None:
         """Train up to the next look; a request to stop saves the state first."""

@@ -15,6 +15,7 @@ from phyb.errors import DataError
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor, squash
 from phyb.storage.files import read_json, write_json
+from phyb.storage.store import digest, inside
 from phyb.storage.trees import load_tree, save_tree
 
 FORMAT_VERSION = 1
@@ -48,10 +49,8 @@ class Policy(eqx.Module):
         widths = [int(weight.shape[1]) for weight in self.actor.trunk.weights[:-1]]
         sizes = {"observation_size": len(self.standardizer.mean), "action_size": len(self.action_low)}
         save_tree(path / "policy.safetensors", self)
-        write_json(
-            path / "policy.json",
-            {"format": FORMAT_VERSION, "kind": "tanh-gaussian", "hidden": widths, **sizes},
-        )
+        about = {"format": FORMAT_VERSION, "kind": "tanh-gaussian", "hidden": widths, **sizes}
+        write_json(path / "policy.json", about | {"sha256": digest(path / "policy.safetensors")[1]})
         return path
 
 
@@ -74,8 +73,7 @@ def load_policy(folder: str | os.PathLike[str]) -> Policy:
     if not os.path.isfile(description):
         raise DataError(f"{folder}: there is no policy here; expected policy.json and policy.safetensors.")
     for file in (description, arrays):
-        if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
-            raise DataError(f"{file}: is a link out of {folder}. Copy the file it leads to if you trust it.")
+        inside(Path(folder), file.relative_to(folder).as_posix())
     about = read_json(description)
     try:
         if about["format"] != FORMAT_VERSION:
@@ -85,6 +83,9 @@ def load_policy(folder: str | os.PathLike[str]) -> Policy:
             raise ValueError(f"sizes {sizes!r:.80}")
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{description}: is not a policy description ({error}).") from error
+    checksum = about.get("sha256")  # policies of phyb 0.1 have none
+    if checksum is not None and os.path.isfile(arrays) and checksum != digest(arrays)[1]:
+        raise DataError(f"{arrays}: is damaged; its checksum is not the one in {description.name}.")
 
     def blank() -> Policy:
         observations, actions, *hidden = sizes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 
 from phyb.envs.tasks import Task, find_task
 from phyb.errors import DataError
-from phyb.storage.files import read_json
+from phyb.storage.files import parse_json, read_json
 
 Record = Mapping[str, Any]
 
@@ -73,8 +72,8 @@ def _read_metrics(path: Path) -> tuple[dict[str, list[Record]], int]:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     for line in filter(str.strip, lines):
         try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+            record = parse_json(line)
+        except ValueError:
             damaged += 1
             continue
         step = number(record.get("step")) if isinstance(record, dict) else None

@@ -63,7 +63,7 @@ class Store:
 
     def add(self, *names: str, grows: bool = False) -> None:
         """List files as they are on disk now."""
-        found = {name: Entry(*_digest(inside(self.path, name)), grows) for name in names}
+        found = {name: Entry(*digest(inside(self.path, name)), grows) for name in names}
         self._write({**self.entries, **found})
 
     def drop(self, *names: str) -> None:
@@ -84,10 +84,10 @@ class Store:
         if entry is None:
             return "missing"
         path = inside(self.path, name)
-        if not path.is_file():
+        if not os.path.isfile(path):  # unlike Path.is_file, also for names no file can have
             return "missing"
         try:
-            size, sha256 = _digest(path, entry.size if entry.grows else None)
+            size, sha256 = digest(path, entry.size if entry.grows else None)
         except OSError:
             return "damaged"
         return "fine" if (size, sha256) == (entry.size, entry.sha256) else "damaged"
@@ -147,7 +147,7 @@ def inside(root: Path, name: str) -> Path:
     path = root / name
     if "\0" in name or pure.is_absolute() or ".." in pure.parts or not pure.parts:
         raise DataError(f"{root}: names a file outside of itself ({name!r:.80}). Do not trust this folder.")
-    if not path.resolve().is_relative_to(root.resolve()):
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         raise DataError(f"{path}: is a link to a place outside of {root}. Replace it by the file itself.")
     return path
 
@@ -173,7 +173,7 @@ def _read_manifest(path: Path) -> dict[str, Entry]:
     return entries
 
 
-def _digest(path: Path, first: int | None = None) -> tuple[int, str]:
+def digest(path: Path, first: int | None = None) -> tuple[int, str]:
     """Size and SHA-256 of a file, or of its first bytes."""
     digest, left = hashlib.sha256(), first if first is not None else path.stat().st_size
     with path.open("rb") as file:

@@ -90,7 +90,7 @@ def optimize(
         try:
             at, saved = _Place(**about["place"]), about["step"] if about["scheduled"] else -1
             text_shape = jax.ShapeDtypeStruct((int(about["metrics_bytes"]),), jnp.uint8)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{folder.path / name}: does not say where the run stood ({error}).") from error
         state, sums, text = folder.load_tree(name, (blank, no_sums, text_shape))
         text = np.asarray(text).tobytes()
