@@ -59,7 +59,7 @@ class PoolConfig:
     log_std_bound_weight: float = 0.01
     """Pull on the learned bounds of the predicted noise. Higher keeps them tighter."""
     members_at_once: int = 25
-    """Members trained side by side. Lower it when memory is short; the numbers do not depend on it."""
+    """Members trained side by side. Lower it when memory is short; only rounding depends on it."""
 
 
 class Rows(NamedTuple):
@@ -155,7 +155,6 @@ def fit_pool(
                 )
             done = finished + members * group.looks * config.model_check_every
             group.curve.append((done // config.pool_size, float(jnp.mean(group.state.best_nll))))
-            group.save_sometimes()
         group.finish()
         finished += members * group.looks * config.model_check_every
         curve += group.curve
@@ -200,6 +199,7 @@ class _Group:
         def work(count: int) -> None:
             self.state = jax.block_until_ready(_steps(self.state, train, jnp.asarray(count), config, done_weight))
             tell()
+            self._save_sometimes()
 
         try:
             self._pieces.run((self.looks + 1) * config.model_check_every - int(self.state.steps[0]), work)
@@ -207,8 +207,7 @@ class _Group:
             self._save()
             raise
 
-    def save_sometimes(self) -> None:
-        """Save if the last time is long enough ago."""
+    def _save_sometimes(self) -> None:
         if self._keeping is not None and time.monotonic() - self._saved_at >= self._keeping.seconds:
             self._save()
 
