@@ -29,8 +29,6 @@ VECTORS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, -1], [0, 0, 0], [0, 0, 1]], np.
 """The five states as the agent sees them: first start, second start, and the level."""
 REWARDS = np.array([0.0, 0.0, *LEVELS])
 ACTIONS = np.array([-0.5, 0.5])
-BRIEF = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
-"""Compiling costs more than running here; this halves it."""
 
 
 def log_of_the_world(seed=0):
@@ -119,7 +117,7 @@ def agent(log, pool):
         state = algorithm.init(key, problem)
         return jax.lax.fori_loop(0, UPDATES, lambda _, s: algorithm.update(s, problem)[0], state)
 
-    state = jax.jit(train, compiler_options=BRIEF)(jax.random.key(0))
+    state = jax.jit(train)(jax.random.key(0))
     both = jnp.broadcast_to(jnp.asarray(ACTIONS, jnp.float32)[:, None], (5, 2, 1))
     q = state.critics.least(problem.standardizer(jnp.asarray(VECTORS)), both) * problem.reward_scale
     return algorithm.policy(state, problem).act(VECTORS)[:, 0], np.asarray(q)
