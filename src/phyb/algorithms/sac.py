@@ -1,0 +1,187 @@
+"""Soft actor-critic with a learned temperature (Haarnoja et al., 2018): the online learner that makes logs.
+
+One update, in the order of the code: critics towards the soft target, actor towards the soft maximum of the critics,
+temperature towards the target entropy, target critics a little towards the critics. It never sees a time limit: only
+`terminated` stops the bootstrap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from phyb.algorithms.problem import Rows
+from phyb.networks import gradient_step, move_towards, start_optimizer
+from phyb.policy.actor import Actor, squash
+from phyb.policy.critics import Critics
+
+Metrics = dict[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig:
+    """Settings of the online learner; the defaults are those of the SAC paper."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of each hidden layer of actor and critics. Larger can do more and is slower."""
+    learning_rate: float = 3e-4
+    """Of actor, critics and temperature. Higher learns faster and may become unstable."""
+    discount: float = 0.99
+    """gamma. Lower cares less about the future and learns faster."""
+    target_rate: float = 5e-3
+    """How far the target critics follow the critics in one update. Lower is steadier and slower."""
+    batch_size: int = 256
+    """Rows of one update. Larger is steadier and slower."""
+    initial_temperature: float = 1.0
+    """Worth of entropy at the start; it is learned from there on."""
+    target_entropy: float | None = None
+    """Entropy of the actions, scaled to [-1, 1], that the temperature steers to; None is minus the number of action
+    columns. Higher keeps the policy more random."""
+
+
+class SACState(NamedTuple):
+    """All that learning changes."""
+
+    actor: Actor
+    critics: Critics
+    target_critics: Critics
+    log_temperature: Float[Array, ""]
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    temperature_optimizer: optax.OptState
+
+
+def init(config: SACConfig, key: PRNGKeyArray, observations: int, actions: int) -> SACState:
+    """Fresh networks for observations and actions of these sizes."""
+    actor_key, critic_key = jax.random.split(key)
+    actor = Actor(actor_key, observations, actions, config.hidden)
+    critics = Critics(critic_key, observations, actions, config.hidden)
+    log_temperature = jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
+    optimizer = _optimizer(config)
+    return SACState(
+        actor=actor,
+        critics=critics,
+        target_critics=critics,
+        log_temperature=log_temperature,
+        actor_optimizer=start_optimizer(optimizer, actor),
+        critic_optimizer=start_optimizer(optimizer, critics),
+        temperature_optimizer=start_optimizer(optimizer, log_temperature),
+    )
+
+
+def act(
+    actor: Actor, key: PRNGKeyArray, observations: Float[Array, "rows obs"]
+) -> tuple[Float[Array, "rows act"], Float[Array, " rows"]]:
+    """One action in (-1, 1) per row, drawn from the policy, and its log-density.
+
+    The action is a = tanh(u) with u Gaussian, hence `log pi(a) = log N(u) - sum log(1 - tanh(u)^2)`; the last term is
+    written so that it stays exact where the tanh is flat.
+    """
+    gaussian = actor(observations)
+    draws = gaussian.sample(key, 1)
+    log_slope = 2.0 * (jnp.log(2.0) - draws - jax.nn.softplus(-2.0 * draws))
+    log_density = gaussian.log_density(draws) - jnp.sum(log_slope, axis=-1)
+    return squash(draws)[:, 0], log_density[:, 0]
+
+
+def soft_target(
+    rewards: Float[Array, " rows"],
+    terminated: Float[Array, " rows"],
+    next_values: Float[Array, "2 rows"],
+    next_log_density: Float[Array, " rows"],
+    temperature: Float[Array, ""],
+    discount: float,
+) -> Float[Array, " rows"]:
+    """What critics learn: `y = r + gamma (1 - terminated) (min_j Q_j(s', a') - alpha log pi(a' | s'))`, a' ~ pi."""
+    soft_value = jnp.min(next_values, axis=0) - temperature * next_log_density
+    return rewards + discount * (1.0 - terminated) * soft_value
+
+
+def critic_loss(critics: Critics, rows: Rows, target: Float[Array, " rows"]) -> Float[Array, ""]:
+    """`sum_j mean (Q_j(s, a) - y)^2 / 2`."""
+    error = critics(rows.observations, rows.actions) - target
+    return 0.5 * jnp.sum(jnp.mean(error**2, axis=-1))
+
+
+def actor_loss(
+    actor: Actor,
+    critics: Critics,
+    temperature: Float[Array, ""],
+    key: PRNGKeyArray,
+    observations: Float[Array, "rows obs"],
+) -> tuple[Float[Array, ""], Float[Array, " rows"]]:
+    """`mean(alpha log pi(a | s) - min_j Q_j(s, a))` with a ~ pi, and the log-densities."""
+    actions, log_density = act(actor, key, observations)
+    values = jnp.min(critics(observations, actions), axis=0)
+    return jnp.mean(temperature * log_density - values), log_density
+
+
+def temperature_loss(
+    log_temperature: Float[Array, ""], log_density: Float[Array, " rows"], target_entropy: float
+) -> Float[Array, ""]:
+    """`-log alpha mean(log pi + target entropy)`: alpha rises while the policy's entropy is below the target."""
+    return -log_temperature * jnp.mean(log_density + target_entropy)
+
+
+def update(config: SACConfig, state: SACState, key: PRNGKeyArray, rows: Rows) -> tuple[SACState, Metrics]:
+    """One gradient step of critics, actor and temperature on a batch of rows with actions in [-1, 1]."""
+    optimizer = _optimizer(config)
+    target_key, actor_key = jax.random.split(key)
+    temperature = jnp.exp(state.log_temperature)
+
+    next_actions, next_log_density = act(state.actor, target_key, rows.next_observations)
+    next_values = state.target_critics(rows.next_observations, next_actions)
+    target = soft_target(rows.rewards, rows.terminated, next_values, next_log_density, temperature, config.discount)
+    loss_of_critics, gradient = jax.value_and_grad(critic_loss)(state.critics, rows, target)
+    critics, critic_optimizer = gradient_step(optimizer, gradient, state.critic_optimizer, state.critics)
+
+    value_and_gradient = jax.value_and_grad(actor_loss, has_aux=True)
+    (loss_of_actor, log_density), gradient = value_and_gradient(
+        state.actor, critics, temperature, actor_key, rows.observations
+    )
+    actor, actor_optimizer = gradient_step(optimizer, gradient, state.actor_optimizer, state.actor)
+
+    wanted = -float(rows.actions.shape[-1]) if config.target_entropy is None else config.target_entropy
+    gradient = jax.grad(temperature_loss)(state.log_temperature, log_density, wanted)
+    log_temperature, temperature_optimizer = gradient_step(
+        optimizer, gradient, state.temperature_optimizer, state.log_temperature
+    )
+
+    state = SACState(
+        actor=actor,
+        critics=critics,
+        target_critics=move_towards(state.target_critics, critics, config.target_rate),
+        log_temperature=log_temperature,
+        actor_optimizer=actor_optimizer,
+        critic_optimizer=critic_optimizer,
+        temperature_optimizer=temperature_optimizer,
+    )
+    told = {
+        "critic_loss": loss_of_critics,
+        "actor_loss": loss_of_actor,
+        "entropy": -jnp.mean(log_density),
+        "temperature": temperature,
+        "target": jnp.mean(target),
+    }
+    return state, told
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def updates(config: SACConfig, state: SACState, key: PRNGKeyArray, batches: Rows) -> tuple[SACState, Metrics]:
+    """One update per batch along the first axis, in one compiled call; the metrics are those of the last."""
+
+    def one(state: SACState, given: tuple[PRNGKeyArray, Rows]) -> tuple[SACState, Metrics]:
+        return update(config, state, *given)
+
+    state, told = jax.lax.scan(one, state, (jax.random.split(key, batches.rewards.shape[0]), batches))
+    return state, {name: values[-1] for name, values in told.items()}
+
+
+def _optimizer(config: SACConfig) -> optax.GradientTransformation:
+    return optax.adam(config.learning_rate)
