@@ -79,7 +79,16 @@ def test_the_same_seed_gives_the_same_numbers():
 
 def test_unknown_claims_are_refused():
     with pytest.raises(UsageError, match="Known claims: proposition-1"):
-        list(verify(["theorem-9"]))
+        verify(["theorem-9"])
+
+
+def test_the_command_names_the_known_claims_and_shows_no_bar(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", "--claim", "theorem-9"])
+    assert stop.value.code == 2
+    told = capsys.readouterr()
+    assert "There is no claim 'theorem-9'. Known claims: proposition-1" in " ".join(told.err.split())
+    assert "Checking" not in told.out + told.err
 
 
 def test_rounding_keeps_distributions():

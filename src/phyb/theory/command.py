@@ -32,15 +32,15 @@ def run(
     chosen = names or claim_names()
     whole = trials * len(chosen)
     findings: list[Finding] = []
+
+    def report(done: int, name: str) -> None:
+        advance(min(trials * len(findings) + done, whole), name)
+
+    # Asked before the bar appears: an unknown claim is refused here.
+    checks = verify(chosen, trials=trials, seed=seed, report=report)
     with Stages(console).stage("verify", "Checking claims", whole) as advance:
-        before = 0
-
-        def report(done: int, name: str) -> None:
-            advance(min(before + done, whole), name)
-
-        for finding in verify(chosen, trials=trials, seed=seed, report=report):
+        for finding in checks:
             findings.append(finding)
-            before += trials
     console.print(findings_table(findings))
     if out is not None:
         about = {"trials": trials, "seed": seed, "seconds": time.monotonic() - started}

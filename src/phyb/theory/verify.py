@@ -88,8 +88,7 @@ def verify(
             raise UsageError(f"There is no claim {name!r}. Known claims: {', '.join(CLAIMS)}")
     if trials < 1:
         raise UsageError(f"trials must be at least 1, found {trials}")
-    for name in chosen:
-        yield check(CLAIMS[name], trials, seed, report)
+    return (check(CLAIMS[name], trials, seed, report) for name in chosen)
 
 
 def check(claim: Claim, trials: int, seed: int, report: Report | None = None, *, flaw: float = 0.0) -> Finding:
