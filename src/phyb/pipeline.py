@@ -26,6 +26,7 @@ from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
 from phyb.dynamics.fit import Keeping, split_rows
 from phyb.dynamics.pool import Pool
+from phyb.envs.endings import Ending, compare, resolve
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.oracle import rule_return
 from phyb.envs.rules import RULES
@@ -66,6 +67,7 @@ class _Job:
     name: str
     log: Log
     task: Task | None
+    ending: Ending
     env_id: str | None
     settings: Settings
     seed: int
@@ -81,13 +83,6 @@ class _Job:
     @property
     def horizon(self) -> int:
         return self.task.horizon if self.task is not None else int(self.log.episode_lengths().max())
-
-    @property
-    def termination(self) -> Any:
-        chosen = self.settings.training.termination
-        if chosen != "auto":
-            return chosen
-        return self.task.termination if self.task is not None and self.task.termination is not None else "learned"
 
     def belief_episodes(self, final: bool) -> int:
         """Imagined episodes of an evaluation: fewer where episodes are long."""
@@ -155,7 +150,8 @@ def train(
             if finding.severity == "warning":
                 stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
         task = find_task(env_id or log.env_id or "")
-        job = _Job(name, log, task, env_id, settings, seed, folder, stages, stop)
+        ending = _ending(log, settings.training.termination, task, stages)
+        job = _Job(name, log, task, ending, env_id, settings, seed, folder, stages, stop)
         _write_or_compare_config(job, preset_name)
         if folder.finished:
             stages.tell(f"{folder.path}: this run is finished; here is its result.")
@@ -171,7 +167,7 @@ def _carry_out(job: _Job, cache: Path) -> Run:
     job.stop.check()
     pool, curve = _train_pool(job, cache)
     job.stop.check()
-    problem = make_problem(job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.termination)
+    problem = make_problem(job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.ending.how)
     algorithm = PhyB(settings.agent, settings.training.steps)
     state = _optimize(job, algorithm, problem, curve)
     policy = algorithm.policy(state, problem)
@@ -221,7 +217,8 @@ def _memory_errors() -> Iterator[None]:
 def _name_of(data: str | os.PathLike[str] | Log) -> str:
     if isinstance(data, Log):
         return (data.env_id or "log").replace("/", "-").lower()
-    return Path(data).stem if Path(data).suffix else str(data)
+    name = str(data).removeprefix("minari:")
+    return Path(name).stem if Path(name).suffix else name.replace("/", "-")
 
 
 def _open(data: str | os.PathLike[str] | Log, env: str | None, settings: Settings, seed: int) -> tuple[Log, str | None]:
@@ -230,12 +227,27 @@ def _open(data: str | os.PathLike[str] | Log, env: str | None, settings: Setting
         return data, env
     if str(data) == "liquidation":
         return collect_liquidation(settings.training.transitions, seed), env or ENV_ID
-    if not Path(data).suffix and not Path(data).exists():
+    if not Path(data).suffix and not Path(data).exists() and not str(data).startswith("minari:"):
         raise UsageError(
             f"{data}: there is no such task or file. Built-in tasks: liquidation. "
-            "Or give a log file: .hdf5 in D4RL layout, or .npz."
+            "Or give a log file (.hdf5 in D4RL layout, or .npz), or minari:ID."
         )
     return load_log(data), env
+
+
+def _ending(log: Log, word: str, task: Task | None, stages: Stages) -> Ending:
+    """How imagined episodes end, after a rule has been tried on the log; says loudly where the two differ."""
+    ending = resolve(word, task)
+    differ = compare(ending, log.observations, log.actions, log.next_observations, log.terminated)
+    if differ:
+        stages.console.print(
+            f"[bold yellow]warning[/] the termination rule {ending.name} disagrees with the log on "
+            f"{differ.rule_only + differ.log_only:,} of {len(log):,} rows: it ends {differ.rule_only:,} rows that went "
+            f"on, and lets {differ.log_only:,} of {int(log.terminated.sum()):,} terminated rows go on. Imagined "
+            "episodes will end by the rule. If the log is right, choose another rule, or --termination learned.",
+            highlight=False,
+        )
+    return ending
 
 
 def _write_or_compare_config(job: _Job, preset_name: str) -> None:
@@ -255,7 +267,7 @@ def _write_or_compare_config(job: _Job, preset_name: str) -> None:
         "resolved": {
             "discount": job.discount,
             "horizon": job.horizon,
-            "termination": job.termination if isinstance(job.termination, str) else "rule",
+            "termination": job.ending.name,
         },
         "settings": job.settings.to_json(),
         "versions": versions(),
@@ -297,7 +309,7 @@ def _mend_config(folder: RunFolder, content: dict[str, Any]) -> None:
 
 def _train_pool(job: _Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
     """The pool and its learning curve, judged on hold-out episodes."""
-    config, learn = job.settings.pool, job.termination == "learned"
+    config, learn = job.settings.pool, job.ending.how == "learned"
     keeping = Keeping(job.folder, POOL_FILES, job.settings.training.pool_checkpoint_seconds, job.stop)
     with job.stages.stage("pool", "pool  ", config.pool_size * config.model_steps) as advance:
 
@@ -321,7 +333,7 @@ def _train_pool(job: _Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
         from phyb.dynamics.diagnose import diagnose
 
         _, holdout = split_rows(job.log, config.holdout_fraction, job.seed)
-        found_out = diagnose(pool, job.log, holdout, termination=job.termination)
+        found_out = diagnose(pool, job.log, holdout, termination=job.ending.how)
         job.folder.save_json(job.folder.diagnostics.name, found_out)
     return pool, found.curve
 

@@ -144,7 +144,7 @@ def test_any_json_is_settings_or_refused(content):
         ),
         ({"pool": {"model_learning_rate": 10**400}}, "pool.model_learning_rate: found 1000"),
         ({"training": {"discount": "x"}}, "training.discount: found 'x', expected a finite number or null"),
-        ({"training": {"termination": "maybe"}}, "training.termination: found 'maybe', expected one of auto, learned"),
+        ({"training": {"termination": "maybe"}}, "training: termination: found 'maybe', expected one of auto, learned"),
         ({"training": {"termination": ["auto"]}}, "training.termination: found"),
         ({"agent": {"belief": {"subset_size": 99}}}, "agent.belief: "),
         ({"agent": {"belief": {"colour": 1}}}, "agent.belief.colour: there is no such setting"),

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from phyb.envs import liquidation, oracle
+from phyb.envs import liquidation, locomotion, oracle
 
 TerminationRule = Callable[[Any, Any, Any], Any]
 """(observations, actions, next_observations) to a boolean array; works on NumPy and on JAX arrays."""
@@ -43,10 +43,21 @@ def liquidation_termination(observations: Any, actions: Any, next_observations: 
     return liquidation.has_ended(next_observations)
 
 
-def _mujoco(name: str, low: float, high: float) -> list[Task]:
-    body = {"hopper": "Hopper", "halfcheetah": "HalfCheetah", "walker2d": "Walker2d"}[name]
+TERMINATION_RULES: dict[str, TerminationRule] = {
+    "hopper": locomotion.hopper_termination,
+    "halfcheetah": locomotion.halfcheetah_termination,
+    "walker2d": locomotion.walker2d_termination,
+    "ant": locomotion.ant_termination,
+    "pendulum": locomotion.pendulum_termination,
+    "liquidation": liquidation_termination,
+}
+"""The known rules, by the names `--termination` takes."""
+
+
+def _mujoco(body: str, low: float, high: float) -> list[Task]:
+    name = body.lower()
     return [
-        Task(f"{body}-{version}", short, 1000, reference_low=low, reference_high=high)
+        Task(f"{body}-{version}", short, 1000, low, high, TERMINATION_RULES[name])
         for version, short in (("v5", name), ("v4", f"{name}-v4"))
     ]
 
@@ -58,14 +69,16 @@ TASKS: tuple[Task, ...] = (
         horizon=liquidation.DEFAULT_SPEC.horizon,
         reference_low=0.0,
         reference_high=135.0,
-        termination=liquidation_termination,
+        termination=TERMINATION_RULES["liquidation"],
         discount=1.0,
         optimum=lambda: oracle.solve().optimal_return,
     ),
     # D4RL's references: the returns of a random and of an expert policy on the v2 environments.
-    *_mujoco("hopper", -20.272305, 3234.3),
-    *_mujoco("halfcheetah", -280.178953, 12135.0),
-    *_mujoco("walker2d", 1.629008, 4592.3),
+    *_mujoco("Hopper", -20.272305, 3234.3),
+    *_mujoco("HalfCheetah", -280.178953, 12135.0),
+    *_mujoco("Walker2d", 1.629008, 4592.3),
+    *_mujoco("Ant", -325.6, 3879.7),
+    Task("Pendulum-v1", "pendulum", 200, termination=TERMINATION_RULES["pendulum"]),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.dynamics.fit import PoolConfig
+from phyb.envs.endings import check_word
 from phyb.errors import DataError
 
 Preset = Literal["cpu", "paper", "released"]
@@ -43,8 +44,13 @@ class TrainingConfig:
     discount: float | None = None
     """gamma; None takes what suits the task: 0.99, or 1 where the horizon is finite and time is observed. Lower cares
     less about the future and learns faster."""
-    termination: Literal["auto", "learned", "none"] = "auto"
-    """How imagined episodes end: auto takes the task's rule where one is known, else learned; none never ends them."""
+    termination: str = "auto"
+    """How imagined episodes end: auto takes the task's rule where one is known, else learned; none never ends them;
+    hopper, halfcheetah, walker2d, ant, pendulum, liquidation are known rules; or package.module:function, which takes
+    rows of observations, actions and next observations and gives booleans."""
+
+    def __post_init__(self) -> None:
+        check_word(self.termination)
 
 
 @dataclasses.dataclass(frozen=True)
