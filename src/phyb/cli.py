@@ -12,6 +12,8 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.phyb import PhyBConfig
+from phyb.algorithms.sac import SACConfig
+from phyb.collection.settings import CollectConfig
 from phyb.dynamics.fit import PoolConfig
 from phyb.errors import InterruptedRunError, PhybError, UsageError
 from phyb.interrupt import hard_stop
@@ -29,9 +31,10 @@ diverged, 4 a file cannot be written, 5 memory ran short, 6 another process work
 class Train:
     """Train PhyB on a log and judge the policy.
 
-    DATA is a built-in task (liquidation) or a log file (.hdf5 in D4RL layout, or .npz). Stages: collect or load the
-    log, train the pool of models, optimise the policy, judge it, write the report. Everything lands in one run folder;
-    trained pools are also kept in a cache, so that the same log and settings never train them twice.
+    DATA is a built-in task (liquidation), a log file (.hdf5 in D4RL layout, or .npz) or minari:ID from the local
+    cache. Stages: collect or load the log, train the pool of models, optimise the policy, judge it, write the
+    report. Everything lands in one run folder; trained pools are also kept in a cache, so that the same log and
+    settings never train them twice.
 
     Try:  phyb train liquidation --seed 1
     or:   phyb train hopper-medium.hdf5 --env Hopper-v5 --out runs/hopper
@@ -184,11 +187,11 @@ class Verify:
     claim: str | None = None
     """Check only this claim, named as in the table."""
     trials: int = 10_000
-    """Random cases per claim; a few expensive claims take a fixed share of it. More find rarer violations."""
+    """Random cases per claim. More find rarer violations."""
     seed: int = 0
     """Seeds the cases of each claim."""
     out: Path | None = None
-    """Folder to write verify.json and verify.html (with pictures and counterexamples) to."""
+    """Folder to write verify.json, verify.html (with pictures and counterexamples) and figures/CLAIM.svg to."""
 
     def run(self, console: Console) -> None:
         """Check, print the table, and write what was asked for."""
@@ -248,6 +251,37 @@ class Make:
 
 
 @dataclasses.dataclass(frozen=True)
+class Collect:
+    """Make the six D4RL kinds of logs in a simulator: random, medium, expert, medium-expert, medium-replay, full-replay.
+
+    ENV_ID is any Gymnasium id with vectors as observations and as actions. SAC is trained from scratch; its past, its
+    middle and its best policy become HDF5 files in the folder --out.
+
+    Try:  phyb collect Hopper-v5 --out logs/hopper
+    or:   phyb collect Pendulum-v1 --out logs/pendulum --steps 20000 --rows 20000 --random-steps 1000
+    """
+
+    env_id: Annotated[Positional[str], arg(metavar="ENV_ID")]
+    """Gymnasium id of the simulator (module:id imports the module first)."""
+    out: Path
+    """Folder for the files, and for what is needed to go on after an interruption."""
+    seed: int = 0
+    """Seeds networks, simulator and actions."""
+    resume: bool = False
+    """Go on with the collection in that folder, or start it if there is none."""
+    config: CollectConfig = dataclasses.field(default_factory=CollectConfig)
+    sac: SACConfig = dataclasses.field(default_factory=SACConfig)
+
+    def run(self, console: Console) -> None:
+        """Collect, then say where the files are."""
+        from phyb.collection.collect import collect
+
+        given = {"config": self.config, "sac": self.sac, "seed": self.seed, "resume": self.resume}
+        for path in collect(self.env_id, self.out, **given, console=console).values():
+            console.print(str(path), highlight=False, soft_wrap=True)
+
+
+@dataclasses.dataclass(frozen=True)
 class Data:
     """Look at logs, or make one."""
 
@@ -280,7 +314,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def parse(arguments: list[str]) -> Train | Evaluate | Report | Doctor | Oracle | Verify | Data:
+def parse(arguments: list[str]) -> Train | Evaluate | Report | Doctor | Oracle | Verify | Collect | Data:
     """The command in the arguments. Settings that are not given come from the preset that is."""
     settings = preset(_preset_in(arguments))
     train = Train(tyro.MISSING, pool=settings.pool, agent=settings.agent, training=settings.training)
@@ -289,6 +323,7 @@ def parse(arguments: list[str]) -> Train | Evaluate | Report | Doctor | Oracle |
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Doctor, subcommand("doctor")]
+        | Annotated[OmitArgPrefixes[Collect], subcommand("collect")]
         | Annotated[OmitArgPrefixes[Data], subcommand("data")]
         | Annotated[Oracle, subcommand("oracle")]
         | Annotated[Verify, subcommand("verify")]

@@ -16,6 +16,8 @@ import numpy as np
 
 from phyb.data._assemble import FILE_KEYS, FORMAT_VERSION, METADATA, Raw, find_keys
 from phyb.data._checks import bytes_of, check_declaration, check_explained, check_memory, problem
+from phyb.data._minari import KEYS as EPISODE_KEYS
+from phyb.data._minari import episodes_in, judge_episodes
 from phyb.data.log import Log
 
 _MAX_ATTRIBUTE_BYTES = 16 * 2**20
@@ -33,21 +35,32 @@ def read_hdf5(path: str | os.PathLike[str], source: str) -> Raw:
 def judged(path: str | os.PathLike[str], source: str) -> Iterator[tuple[Raw, int]]:
     """Open a file and judge its headers: what it holds, its arrays still as data sets, and the bytes they will take."""
     with h5py.File(path, "r", locking="best-effort") as file:
-        keys = find_keys([str(name) for name in file], source)
-        datasets: dict[str, Any] = {field: _dataset(file, key, source) for field, key in keys.items()}
-        declared = 0
-        for field, dataset in datasets.items():
-            stored = dataset.id.get_storage_size()
-            shape, dtype = dataset.shape, dataset.dtype
-            declared += check_declaration(source, field, keys[field], shape, dtype, stored)
-            if dataset.chunks:
-                # A chunk is unpacked whole, however little of it the data set uses.
-                check_explained(source, keys[field], bytes_of(dataset.chunks, dtype), stored)
+        names = [str(name) for name in file]
+        datasets: dict[str, Any]
+        if episodes := episodes_in(names):
+            keys = EPISODE_KEYS
+            datasets, declared = judge_episodes(file, episodes, source, _judge)
+        else:
+            keys = find_keys(names, source)
+            found = {field: _judge(file, key, field, source) for field, key in keys.items()}
+            datasets = {field: dataset for field, (dataset, _) in found.items()}
+            declared = sum(size for _, size in found.values())
         check_memory(source, declared)
         attributes = _attributes(file, source)
         metadata = {name: attributes.pop(name) for name in METADATA if name in attributes}
         foreign = {name: value for name, value in attributes.items() if not isinstance(value, np.ndarray)}
         yield Raw(datasets, keys, metadata, foreign), declared
+
+
+def _judge(file: h5py.File, key: str, field: str, source: str) -> tuple[h5py.Dataset, int]:
+    """Open one data set and judge its header; gives it and the bytes it will take."""
+    dataset = _dataset(file, key, source)
+    stored = dataset.id.get_storage_size()
+    declared = check_declaration(source, field, key, dataset.shape, dataset.dtype, stored)
+    if dataset.chunks:
+        # A chunk is unpacked whole, however little of it the data set uses.
+        check_explained(source, key, bytes_of(dataset.chunks, dataset.dtype), stored)
+    return dataset, declared
 
 
 def write_hdf5(log: Log, path: os.PathLike[str]) -> None:
@@ -71,10 +84,13 @@ def metadata_of(log: Log) -> Mapping[str, Any]:
 
 
 def _dataset(file: h5py.File, key: str, source: str) -> h5py.Dataset:
-    # The link is looked at before it is followed: an external one would open any file its author names.
-    link = file.id.links.get_info(key.encode()).type
-    if link != h5py.h5l.TYPE_HARD:
-        raise problem(source, key, "is a link to data elsewhere", "Store the data itself under this name")
+    # Links are looked at before they are followed: an external one would open any file its author names.
+    parts = key.split("/")
+    for name in ("/".join(parts[: depth + 1]) for depth in range(len(parts))):
+        if name not in file:
+            raise problem(source, name, "is missing", "Write the file again")
+        if file.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+            raise problem(source, name, "is a link to data elsewhere", "Store the data itself under this name")
     item = file[key]
     if not isinstance(item, h5py.Dataset):
         raise problem(source, key, "is a group, not a data set", "Store one array under this name")

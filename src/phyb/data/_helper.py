@@ -34,7 +34,7 @@ from phyb.data._hdf5 import judged
 from phyb.errors import DataError
 
 HEADER_SECONDS = 0.5
-"""Computing time for the headers; those of an honest file take milliseconds."""
+"""Computing time for the headers of a small file; those of an honest one take milliseconds."""
 _BASE_BYTES = 128 * 2**20
 # An honest file is read at least this fast; what takes longer is a loop in a damaged structure.
 _FILE_BYTES_PER_SECOND = 2e6
@@ -76,7 +76,7 @@ def _stream(path: str, source: str, out: io.BufferedWriter) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         size = os.path.getsize(path)
-        limit(HEADER_SECONDS, _BASE_BYTES)
+        limit(HEADER_SECONDS + size / _FILE_BYTES_PER_SECOND, _BASE_BYTES)
         with judged(path, source) as (raw, declared):
             seconds = HEADER_SECONDS + size / _FILE_BYTES_PER_SECOND + declared / _DATA_BYTES_PER_SECOND
             limit(seconds, _BASE_BYTES + 3 * declared)

@@ -13,6 +13,9 @@ from phyb.data._assemble import assemble, to_float32
 from phyb.data._checks import problem, unreadable
 from phyb.data._guard import read_hdf5_guarded
 from phyb.data._hdf5 import write_hdf5
+from phyb.data._minari import KEYS as EPISODE_KEYS
+from phyb.data._minari import PREFIX as MINARI
+from phyb.data._minari import describe_data_set, find_data_set
 from phyb.data._npz import read_npz, write_npz
 from phyb.data.log import FIELDS, Log
 from phyb.data.validate import check
@@ -31,14 +34,15 @@ def load_log(path: str | os.PathLike[str], *, action_bounds: tuple[ArrayLike, Ar
     the reader assumes is in `provenance["assumed"]`.
 
     Arguments:
-        path: a file ending in .hdf5, .h5 or .npz.
+        path: a file ending in .hdf5, .h5 or .npz, or `minari:ID` for a data set in the local cache of Minari.
         action_bounds: lowest and highest action, for instance of the environment's action space; they win
             over those in the file. With neither, actions must lie in [-1, 1].
 
     Raises:
         DataError: the file is missing, damaged, or not a usable log; the message names file, field and row.
     """
-    path, source = Path(path), str(path)
+    source = str(path)
+    path = find_data_set(source) if source.startswith(MINARI) else Path(path)
     reader = READERS[_suffix(path)]
     try:
         if not path.exists():
@@ -48,6 +52,8 @@ def load_log(path: str | os.PathLike[str], *, action_bounds: tuple[ArrayLike, Ar
         if path.stat().st_size == 0:
             raise problem(source, None, "the file is empty (0 bytes)", "Record or copy it again")
         raw = reader(path, source)
+        if raw.keys == EPISODE_KEYS:
+            raw = dataclasses.replace(raw, metadata=describe_data_set(path))
     except DataError:
         raise
     except Exception as error:
