@@ -1,0 +1,226 @@
+"""The command `phyb collect`: from the id of an environment to the six kinds of logs that D4RL made popular."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from phyb.algorithms.sac import SACConfig
+from phyb.collection.copies import Act, Chance, Task, find_task, record
+from phyb.collection.learner import Learner, Record, draw
+from phyb.collection.logs import KINDS, Kind, Recorded, package_versions, to_log
+from phyb.collection.settings import CollectConfig
+from phyb.data.files import load_log, save_log
+from phyb.errors import DataError, UsageError
+from phyb.interrupt import StopRequests, stop_requests
+from phyb.policy.actor import Actor
+from phyb.storage.files import read_json, remove_leftovers
+from phyb.storage.lock import NAME as LOCK
+from phyb.storage.lock import locked
+from phyb.storage.store import Store
+from phyb.training.progress import Stages
+from phyb.training.settings import difference
+
+CONFIG = "collect.json"
+FORMAT_VERSION = 1
+_ROLLOUT, _ACTIONS = 4, 5
+
+
+def collect(
+    env_id: str,
+    out: str | os.PathLike[str],
+    *,
+    config: CollectConfig | None = None,
+    sac: SACConfig | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    console: Console | None = None,
+) -> dict[Kind, Path]:
+    """Train SAC in an environment and write the six kinds of logs as HDF5 files.
+
+    Args:
+        env_id: a Gymnasium id with vectors as observations and bounded vectors as actions.
+        out: the folder for the files and for all that is needed to go on after an interruption.
+        config: how much to collect.
+        sac: settings of the learner.
+        seed: seeds everything; the same seed gives the same files on the same machine with the same versions.
+        resume: go on with the collection in that folder, or start it if there is none.
+        console: where progress is shown; None shows it on the terminal.
+
+    Returns:
+        The file of each kind.
+
+    Raises:
+        UsageError: the environment cannot be recorded, the folder exists and `resume` is off, or it holds a collection
+            with other settings.
+        DivergenceError: training produced numbers that are not finite.
+        BusyError: another process works on the folder.
+        InterruptedRunError: Ctrl-C or SIGTERM; all finished rounds and files are saved.
+    """
+    if seed < 0:
+        raise UsageError(f"the seed must be 0 or more, got {seed}")
+    config, sac = config or CollectConfig(), sac or SACConfig()
+    store, stages = Store(out), Stages(console)
+    if not resume and store.path.exists() and _in_use(store.path):
+        raise UsageError(
+            f"{store.path}: already exists. Add --resume to go on with it, or choose another folder with --out."
+        )
+    task = find_task(env_id)
+    with locked(store.path) as lock, stop_requests(stages.tell) as stop:
+        store.guard = lock.check
+        store.start()
+        remove_leftovers(store.path)
+        _write_or_compare_config(store, task, config, sac, seed, stages)
+        job = _Collection(task, config, sac, seed, store, stages, stop)
+        if store.vouches(*(job.path(kind).name for kind in KINDS)):
+            stages.tell(f"{store.path}: this collection is finished.")
+        else:
+            job.carry_out()
+        return {kind: job.path(kind) for kind in KINDS}
+
+
+def choose_medium(records: list[Record], random_return: float, share: float) -> Record:
+    """The first policy that made `share` of the way from the random return to the best; the best if none improved."""
+    best = records[-1].value
+    mark = min(best, random_return + share * (best - random_return))
+    return next(record for record in records if record.value >= mark)
+
+
+@dataclasses.dataclass
+class _Collection:
+    """What the parts of one collection need to know."""
+
+    task: Task
+    config: CollectConfig
+    sac: SACConfig
+    seed: int
+    store: Store
+    stages: Stages
+    stop: StopRequests
+
+    def __post_init__(self) -> None:
+        self._rollouts: dict[Kind, Recorded] = {}
+
+    def path(self, kind: Kind) -> Path:
+        """The file of a kind, such as hopper-medium.hdf5 for Hopper-v5."""
+        name = re.sub(r"-v\d+$", "", re.split("[:/]", self.task.env_id)[-1]).lower()
+        return self.store.path / f"{name}-{kind}.hdf5"
+
+    def carry_out(self) -> None:
+        """Record random actions, train, then record what the training led to; files that are there are kept."""
+        self._write("random", lambda: [self._random_actions()], "uniform random actions", 0)
+        schedule = self.config.schedule(self.task.episode_limit)
+        learner = Learner(self.task, self.sac, schedule, self.seed, self.store, self.stop)
+        with self.stages.stage("train", "training     ", schedule.rows(len(schedule.rounds))) as advance:
+            training = learner.train(advance)
+        expert, medium = training.records[-1], self._medium(training.records)
+
+        def rollouts(*parts: tuple[Kind, Record]) -> Callable[[], list[Recorded]]:
+            return lambda: [self._policy(kind, learner.actor(record)) for kind, record in parts]
+
+        def replay(rounds: int) -> Callable[[], list[Recorded]]:
+            return lambda: learner.replay(training, rounds)
+
+        said = "stochastic SAC policy after {:,} steps of training, evaluated at a return of {:,.2f}"
+        as_medium, as_expert = (said.format(record.steps, record.value) for record in (medium, expert))
+        both = rollouts(("medium", medium), ("expert", expert))
+        self._write("medium", rollouts(("medium", medium)), as_medium, medium.steps)
+        self._write("expert", rollouts(("expert", expert)), as_expert, expert.steps)
+        self._write("medium-expert", both, f"one half: {as_medium}; other half: {as_expert}", expert.steps)
+        self._rollouts.clear()
+        so_far = "everything SAC did in training, from its first step {}"
+        self._write("medium-replay", replay(medium.round), so_far.format("to the policy of medium"), medium.steps)
+        self._write(
+            "full-replay", replay(training.rounds), so_far.format("to its last"), schedule.rows(training.rounds)
+        )
+
+    def _medium(self, records: list[Record]) -> Record:
+        found = load_log(self.path("random")).provenance["returns"]
+        random_return = records[0].value if found is None else found["mean"]  # no episode ended within the log
+        medium, expert = choose_medium(records, random_return, self.config.medium_share), records[-1]
+        if medium == expert:
+            self.stages.tell(
+                f"SAC's best policy earned {expert.value:,.1f}, random actions {random_return:,.1f}; nothing between "
+                "the two was seen, so that medium and expert are the same policy. Raise --steps."
+            )
+        return medium
+
+    def _random_actions(self) -> Recorded:
+        generator = Chance(self.seed, _ACTIONS).generator
+        size = self.task.action_size
+        return self._roll("random", lambda observations, step: generator.uniform(-1.0, 1.0, (len(observations), size)))
+
+    def _policy(self, kind: Kind, actor: Actor) -> Recorded:
+        """Rows of a policy; those of medium and expert are asked for twice."""
+        if kind not in self._rollouts:
+            key = Chance(self.seed, _ACTIONS, KINDS.index(kind)).key
+            self._rollouts[kind] = self._roll(kind, lambda observations, step: draw(actor, key, step, observations))
+        return self._rollouts[kind]
+
+    def _roll(self, kind: Kind, act: Act) -> Recorded:
+        with self.stages.stage(kind, f"{kind:13}", self.config.rows) as advance:
+
+            def told(rows: int) -> None:
+                self.stop.check()
+                advance(rows, "")
+
+            chance = Chance(self.seed, _ROLLOUT, KINDS.index(kind))
+            return record(self.task, self.config.copies, self.config.rows, chance, act, told)
+
+    def _write(self, kind: Kind, recorded: Callable[[], list[Recorded]], behaviour: str, training_steps: int) -> None:
+        path = self.path(kind)
+        if self.store.vouches(path.name):
+            return
+        self.stop.check()
+        about = {
+            "kind": kind,
+            "behaviour": behaviour,
+            "training_steps": training_steps,
+            "seed": self.seed,
+            "collect": dataclasses.asdict(self.config),
+            "sac": dataclasses.asdict(self.sac),
+        }
+        log = to_log(self.task, recorded(), about)
+        self.store.guard()
+        save_log(log, path)
+        self.store.add(path.name)
+
+
+def _in_use(path: Path) -> bool:
+    """Whether a folder holds anything but an abandoned lock."""
+    return not path.is_dir() or any(item.name != LOCK for item in path.iterdir())
+
+
+def _write_or_compare_config(
+    store: Store, task: Task, config: CollectConfig, sac: SACConfig, seed: int, stages: Stages
+) -> None:
+    settings = {"collect": dataclasses.asdict(config), "sac": dataclasses.asdict(sac)}
+    same: dict[str, Any] = {"env_id": task.env_id, "seed": seed, "settings": settings}
+    content = {"format": FORMAT_VERSION, **same, "versions": package_versions()}
+    if CONFIG not in store.entries:
+        if store.entries:
+            raise DataError(f"{store.path}: is not a folder of phyb collect (no {CONFIG}). Choose another with --out.")
+        store.save_json(CONFIG, content)
+        return
+    found = read_json(store.path / CONFIG)
+    if not isinstance(found, dict) or found.get("format") != FORMAT_VERSION:
+        raise DataError(f"{store.path / CONFIG}: is damaged, or was written by another version of phyb.")
+    lines = difference(same, {name: found.get(name) for name in same})
+    if lines:
+        raise UsageError(
+            f"{store.path}: holds a collection with other settings:\n  "
+            + "\n  ".join(lines)
+            + "\nChoose another folder with --out, or give the settings it was started with."
+        )
+    changed = difference(content["versions"], found.get("versions") or {})
+    if changed:
+        stages.tell(
+            "This collection was started under other versions, so that its numbers may differ from an unbroken one:\n  "
+            + "\n  ".join(changed)
+        )

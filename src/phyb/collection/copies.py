@@ -1,0 +1,167 @@
+"""Several copies of a simulator in step, and what they recorded as rows of plain numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from jaxtyping import Float, PRNGKeyArray
+
+import phyb.envs  # noqa: F401 - its import registers our own environment ids
+from phyb.errors import DataError, MissingExtraError, UsageError
+
+Act = Callable[[np.ndarray, int], np.ndarray]
+"""From (one observation per copy, number of the step) to one action in [-1, 1] per copy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What has to be known about an environment to record it."""
+
+    env_id: str
+    action_low: Float[np.ndarray, " act"]
+    action_high: Float[np.ndarray, " act"]
+    observation_size: int
+    episode_limit: int | None
+    """Steps after which the environment truncates an episode; None if it does not say."""
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in one action."""
+        return len(self.action_low)
+
+    @property
+    def width(self) -> int:
+        """Numbers in one recorded row: observation, action, reward, successor, terminated, truncated."""
+        return 2 * self.observation_size + self.action_size + 3
+
+    def columns(self, rows: Float[np.ndarray, "*rows width"]) -> dict[str, np.ndarray]:
+        """The fields of recorded rows by name; actions are in [-1, 1], flags are 0 and 1."""
+        obs, act = self.observation_size, self.action_size
+        cuts = np.cumsum([obs, act, 1, obs, 1])
+        parts = np.split(rows, cuts, axis=-1)
+        names = ("observations", "actions", "rewards", "next_observations", "terminated", "truncated")
+        flat = ("rewards", "terminated", "truncated")
+        return {name: part[..., 0] if name in flat else part for name, part in zip(names, parts, strict=True)}
+
+    def scaled(self, actions: Float[np.ndarray, "*rows act"]) -> Float[np.ndarray, "*rows act"]:
+        """Actions in [-1, 1] in the units of the environment, never outside of its bounds."""
+        low, high = self.action_low, self.action_high
+        return np.clip(low + 0.5 * (actions + 1.0) * (high - low), low, high).astype(np.float32)
+
+
+class Chance:
+    """All that is random in one piece of work, settled by the seed and the name of the piece alone.
+
+    Nothing random passes from one piece to the next: a collection that was broken off goes on at the start of a piece
+    with the numbers it would have had.
+    """
+
+    def __init__(self, seed: int, *piece: int) -> None:
+        environments, numbers, key = np.random.SeedSequence((seed, *piece)).spawn(3)
+        self._environments = environments
+        self.generator = np.random.default_rng(numbers)
+        self.key: PRNGKeyArray = jax.random.key(int(key.generate_state(1)[0]))
+
+    def environment_seeds(self, copies: int) -> list[int]:
+        """A seed for the reset of each copy."""
+        return self._environments.generate_state(copies).tolist()
+
+
+class Copies:
+    """Fresh copies of an environment, reset with the given seeds; a context manager that closes them.
+
+    New ones are made for every piece of work: what a simulator may keep over a reset cannot reach the next piece.
+    """
+
+    def __init__(self, task: Task, seeds: list[int]) -> None:
+        self._task = task
+        self._env = _make(task.env_id, len(seeds))
+        self.observations = _float32(self._env.reset(seed=seeds)[0])  # pyright: ignore[reportArgumentType]
+
+    def __enter__(self) -> Copies:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._env.close()
+
+    def step(self, actions: Float[np.ndarray, "copies act"]) -> Float[np.ndarray, "copies width"]:
+        """One step of every copy: the rows it records. An episode that ends is followed by a new one at once.
+
+        The successor of a row that ends an episode is the state that was reached, not the state after the reset.
+        """
+        actions = np.asarray(actions, np.float32)
+        found, rewards, terminated, truncated, infos = self._env.step(self._task.scaled(actions))
+        successors = found = _float32(found)
+        ended = terminated | truncated
+        if ended.any():
+            successors = found.copy()
+            successors[ended] = np.stack([_float32(last) for last in infos["final_obs"][ended]])
+        flags = (rewards, terminated, truncated & ~terminated)
+        reward, terminal, timeout = (np.asarray(flag, np.float32)[:, None] for flag in flags)
+        rows = np.concatenate([self.observations, actions, reward, successors, terminal, timeout], axis=1)
+        if not np.isfinite(rows).all():
+            raise DataError(f"{self._task.env_id}: the simulator gave a number that is not finite")
+        self.observations = found
+        return rows
+
+
+def find_task(env_id: str) -> Task:
+    """Look at an environment, and refuse one that cannot be recorded with a reason."""
+    env = _make(env_id, 1)
+    try:
+        action, observation = env.single_action_space, env.single_observation_space
+        box = gymnasium.spaces.Box
+        if not isinstance(action, box) or len(action.shape) != 1 or not np.isfinite([action.low, action.high]).all():
+            raise UsageError(f"{env_id} has actions in {action}; they must be a bounded vector of continuous numbers")
+        if not isinstance(observation, box) or len(observation.shape) != 1:
+            raise UsageError(f"{env_id} has observations in {observation}; they must be a vector of numbers")
+        limit = env.spec.max_episode_steps if env.spec is not None else None
+        low, high = action.low.astype(np.float32), action.high.astype(np.float32)
+        return Task(env_id, low, high, observation.shape[0], limit)
+    finally:
+        env.close()
+
+
+def record(
+    task: Task, copies: int, rows: int, chance: Chance, act: Act, told: Callable[[int], None]
+) -> Float[np.ndarray, "steps copies width"]:
+    """Rows of `copies` copies side by side, at least `rows` in all; `told` hears how many there are so far."""
+    steps = -(-rows // copies)
+    recorded = np.empty((steps, copies, task.width), np.float32)
+    with Copies(task, chance.environment_seeds(copies)) as simulators:
+        for step in range(steps):
+            recorded[step] = simulators.step(act(simulators.observations, step))
+            told(min((step + 1) * copies, rows))
+    return recorded
+
+
+def _make(env_id: str, copies: int) -> gymnasium.vector.VectorEnv:
+    try:
+        module, _, registered_id = env_id.rpartition(":")
+        if module:
+            importlib.import_module(module)
+        mode = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        return gymnasium.make_vec(registered_id, copies, vectorization_mode="sync", vector_kwargs=mode)
+    except gymnasium.error.DependencyNotInstalled as error:
+        if "mujoco" in str(error).lower():
+            raise MissingExtraError("mujoco", f"Collecting in {env_id}") from error
+        raise UsageError(f"cannot make environment {env_id!r}: {error}") from error
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(
+            f"cannot make environment {env_id!r}: {error} "
+            "(give an id registered with Gymnasium, or module:id to import its module first)"
+        ) from error
+
+
+def _float32(observations: Any) -> np.ndarray:
+    return np.asarray(observations, np.float32)

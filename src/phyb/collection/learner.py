@@ -1,0 +1,181 @@
+"""SAC's training in rounds: each starts with fresh copies of the simulator and ends with all of it on disk.
+
+The state of a simulator cannot be saved in general, so nothing of it is carried over: a round resets all copies with
+seeds of its own. A training that was broken off goes on with the round it was in, and gives the same bytes as one that
+was not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from phyb.algorithms import sac
+from phyb.algorithms.problem import Rows
+from phyb.algorithms.sac import SACConfig, SACState
+from phyb.collection.copies import Chance, Copies, Task
+from phyb.collection.logs import Recorded
+from phyb.collection.settings import Schedule
+from phyb.errors import DataError, DivergenceError
+from phyb.evaluation.returns import episode_returns
+from phyb.interrupt import StopRequests
+from phyb.policy.actor import Actor
+from phyb.storage.store import Store
+
+Tree = TypeVar("Tree")
+_NETWORKS, _ROUND, _EVALUATION = 1, 2, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A policy that earned more than every one before it."""
+
+    round: int
+    """Rounds of training it has seen."""
+    steps: int
+    """Rows of training it has seen."""
+    value: float
+    """Mean return of its evaluation."""
+
+
+@dataclasses.dataclass
+class Training:
+    """Where the training stands after a number of rounds."""
+
+    state: SACState
+    rounds: int
+    """Rounds that are done."""
+    memory: Float[np.ndarray, "rows width"]
+    """The replay: every row in the order of time, with room for all rounds."""
+    records: list[Record]
+    """Policies that set a new record, oldest first: the first one to reach any mark is always among them."""
+
+
+class Learner:
+    """Trains SAC in a simulator and keeps everything in a store."""
+
+    def __init__(
+        self, task: Task, config: SACConfig, schedule: Schedule, seed: int, store: Store, stop: StopRequests
+    ) -> None:
+        self._task, self._config, self._schedule, self._seed = task, config, schedule, seed
+        self._store, self._stop = store, stop
+
+    def train(self, told: Callable[[int, str], None]) -> Training:
+        """All rounds, from the newest saved one on; `told` hears (rows so far, newest numbers)."""
+        training, schedule = self._newest(), self._schedule
+        info = ""
+        while training.rounds < len(schedule.rounds):
+            self._round(training, lambda rows, info=info: told(rows, info))
+            training.rounds += 1
+            value = self._evaluate(training.state.actor, training.rounds)
+            info = f"return {value:,.1f}"
+            self._save(training, value)
+            told(schedule.rows(training.rounds), info)
+        return training
+
+    def replay(self, training: Training, rounds: int) -> list[Recorded]:
+        """What each of the first rounds recorded."""
+        parts = np.split(training.memory, [self._schedule.rows(number + 1) for number in range(rounds)])[:rounds]
+        return [part.reshape(-1, self._schedule.copies, self._task.width) for part in parts]
+
+    def actor(self, record: Record) -> Actor:
+        """The network of a record."""
+        return self._load(_name("policies", record.round), jax.eval_shape(self._fresh).actor)
+
+    def _fresh(self) -> SACState:
+        key = Chance(self._seed, _NETWORKS).key
+        return sac.init(self._config, key, self._task.observation_size, self._task.action_size)
+
+    def _round(self, training: Training, told: Callable[[int], None]) -> None:
+        task, schedule, config, memory = self._task, self._schedule, self._config, training.memory
+        chance = Chance(self._seed, _ROUND, training.rounds)
+        steps, copies, count = schedule.rounds[training.rounds], schedule.copies, schedule.rows(training.rounds)
+        with Copies(task, chance.environment_seeds(copies)) as simulators:
+            for step in range(steps):
+                if count < schedule.random_steps:
+                    actions = chance.generator.uniform(-1.0, 1.0, (copies, task.action_size))
+                else:
+                    actions = draw(training.state.actor, chance.key, step, simulators.observations)
+                memory[count : count + copies] = simulators.step(actions)
+                count += copies
+                if (step + 1) % schedule.turn == 0:
+                    self._stop.check()
+                    told(count)
+                    if count >= schedule.random_steps:
+                        chosen = chance.generator.integers(count, size=(schedule.turn * copies, config.batch_size))
+                        key = jax.random.fold_in(chance.key, steps + step)  # the first `steps` keys draw actions
+                        training.state, metrics = sac.updates(config, training.state, key, self._rows(memory[chosen]))
+                        self._check(metrics, count)
+
+    def _rows(self, rows: np.ndarray) -> Rows:
+        columns = self._task.columns(rows)
+        return Rows(*(jnp.asarray(columns[name]) for name in Rows._fields))
+
+    def _check(self, metrics: dict[str, Any], count: int) -> None:
+        bad = [name for name, value in metrics.items() if not np.isfinite(value)]
+        if bad:
+            raise DivergenceError(
+                f"{self._store.path}: training diverged before row {count:,}: {', '.join(bad)} is not a finite number. "
+                "The rounds before are kept. Start again in another folder with a lower --learning-rate."
+            )
+
+    def _evaluate(self, actor: Actor, number: int) -> float:
+        chance, step = Chance(self._seed, _EVALUATION, number), iter(range(2**31))
+
+        def act(observations: np.ndarray) -> np.ndarray:
+            self._stop.check()
+            return self._task.scaled(draw(actor, chance.key, next(step), observations))
+
+        seed = chance.environment_seeds(1)[0]
+        return float(np.mean(episode_returns(act, self._task.env_id, self._schedule.evaluation_episodes, seed)))
+
+    def _save(self, training: Training, value: float) -> None:
+        store, rounds = self._store, training.rounds
+        first, last = self._schedule.rows(rounds - 1), self._schedule.rows(rounds)
+        store.save_tree(_name("replay", rounds), {"rows": training.memory[first:last]})
+        if all(value > record.value for record in training.records):
+            training.records.append(Record(rounds, last, value))
+            store.save_tree(_name("policies", rounds), training.state.actor)
+        about = {"rounds": rounds, "records": [dataclasses.asdict(record) for record in training.records]}
+        store.save_tree(_name("learner", rounds), training.state, about)
+        kept = {_name("learner", rounds), _name("learner", rounds - 1)}  # one to fall back on
+        store.drop(*(name for name in store.entries if name.startswith("learner/") and name not in kept))
+
+    def _newest(self) -> Training:
+        """The newest state that is as it was written, with the replay up to it."""
+        memory = np.zeros((self._schedule.rows(len(self._schedule.rounds)), self._task.width), np.float32)
+        for name in sorted((name for name in self._store.entries if name.startswith("learner/")), reverse=True):
+            about = self._store.about(name)
+            if about is not None:
+                state = self._store.load_tree(name, jax.eval_shape(self._fresh))
+                training = Training(state, about["rounds"], memory, [Record(**found) for found in about["records"]])
+                for rounds in range(1, training.rounds + 1):
+                    first, last = self._schedule.rows(rounds - 1), self._schedule.rows(rounds)
+                    memory[first:last] = self._load(_name("replay", rounds), {"rows": memory[first:last]})["rows"]
+                return training
+        return Training(self._fresh(), 0, memory, [])
+
+    def _load(self, name: str, like: Tree) -> Tree:
+        if not self._store.vouches(name):
+            raise DataError(f"{self._store.path / name}: is missing or damaged. Collect again in another folder.")
+        return self._store.load_tree(name, like)
+
+
+def draw(actor: Actor, key: jax.Array, step: int, observations: np.ndarray) -> np.ndarray:
+    """Actions in [-1, 1] of the stochastic policy at a step."""
+    return np.asarray(_draw(actor, key, np.uint32(step), np.asarray(observations, np.float32)))
+
+
+@jax.jit
+def _draw(actor: Actor, key: jax.Array, step: jax.Array, observations: jax.Array) -> jax.Array:
+    return sac.act(actor, jax.random.fold_in(key, step), observations)[0]
+
+
+def _name(folder: str, rounds: int) -> str:
+    return f"{folder}/round-{rounds:05d}.safetensors"
