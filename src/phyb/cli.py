@@ -89,23 +89,33 @@ class Evaluate:
     """Run the policy of a finished run in its simulator and show what it earns.
 
     Try:  phyb evaluate runs/liquidation-phyb-seed0 --episodes 100000
+    or:   phyb evaluate runs/hopper --env Hopper-v5 --episodes 100 --render hopper.gif
     """
 
     run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run folder."""
-    episodes: int = 20_000
-    """Episodes to run. The standard error falls with the square root of their number."""
+    episodes: int | None = None
+    """Episodes to run; by default 20,000 where the simulator is vectorised, else 100. The interval shrinks with the
+    square root of their number."""
     env: str | None = None
     """Gymnasium id of another simulator than the run's own."""
     seed: int = 12_345
     """Seeds the simulator."""
+
+    render: Path | None = None
+    """Film one episode, at most 10 simulated seconds, and write it to this file (.gif). MuJoCo needs OpenGL for it."""
 
     def run(self, console: Console) -> None:
         """Evaluate and print a table."""
         from phyb.pipeline import evaluate_run
         from phyb.report.tables import evaluation_table
 
-        console.print(evaluation_table(evaluate_run(self.run_folder, self.episodes, self.env, self.seed, console)))
+        found = evaluate_run(self.run_folder, self.episodes, self.env, self.seed, console, self.render)
+        console.print(evaluation_table(found))
+        if found["film"] is not None:
+            console.print(
+                f"Film: {found['film']['path']} ({found['film']['steps']:,} steps)", highlight=False, soft_wrap=True
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,10 +262,10 @@ class Make:
 
 @dataclasses.dataclass(frozen=True)
 class Collect:
-    """Make the six D4RL kinds of logs in a simulator: random, medium, expert, medium-expert, medium-replay, full-replay.
+    """Train SAC in a simulator and write the six D4RL kinds of logs.
 
-    ENV_ID is any Gymnasium id with vectors as observations and as actions. SAC is trained from scratch; its past, its
-    middle and its best policy become HDF5 files in the folder --out.
+    ENV_ID is any Gymnasium id with vectors as observations and as actions. Written to the folder --out, as HDF5 files:
+    random, medium, expert, medium-expert, medium-replay, full-replay.
 
     Try:  phyb collect Hopper-v5 --out logs/hopper
     or:   phyb collect Pendulum-v1 --out logs/pendulum --steps 20000 --rows 20000 --random-steps 1000
