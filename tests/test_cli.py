@@ -100,6 +100,7 @@ def test_oracle_shows_the_optimum(capsys):
         (["train", "nowhere.hdf5"], "nowhere.hdf5"),
         (["train", "liquidation", "--subset-size", "20"], "subset_size"),
         (["train", "liquidation", "--no-such-option", "1"], "no-such-option"),
+        (["train", "liquidation", "--termination", "hoper"], "expected one of auto, learned, none, hopper"),
         (["evaluate", "nowhere"], "not a run folder"),
         (["report", "nowhere"], "not a run folder"),
     ],

@@ -33,7 +33,15 @@ from phyb.envs.rules import RULES
 from phyb.envs.tasks import Task, find_task, normalized_score
 from phyb.errors import DataError, MemoryShortError, UsageError
 from phyb.evaluation.belief_return import belief_returns
-from phyb.evaluation.returns import ReturnSummary, episode_returns, runs_fast, start_observations, summarize
+from phyb.evaluation.film import check_film_path, film_episode
+from phyb.evaluation.returns import (
+    ReturnSummary,
+    episode_returns,
+    mean_interval,
+    runs_fast,
+    start_observations,
+    summarize,
+)
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.policy.policy import Policy, load_policy
 from phyb.storage.files import json_bytes, read_json, write_json
@@ -43,7 +51,7 @@ from phyb.storage.store import FORMAT_VERSION
 from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder, versions
 from phyb.training.loop import optimize
 from phyb.training.progress import Stages
-from phyb.training.settings import Preset, Settings, difference, preset
+from phyb.training.settings import Preset, Settings, check_settings, difference, preset
 
 # Steps imagined for one estimate of the return under the belief, and episodes of a simulator that is not vectorised:
 # on the way, and at the end.
@@ -131,10 +139,11 @@ def train(
         InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
     """
     settings = settings or preset(preset_name)
+    check_settings(settings)
     stages = Stages(console)
     name = _name_of(data)
     folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{PhyB.name}-seed{seed}")
-    if not resume and _in_use(folder.path):
+    if not resume and _in_use(folder):
         raise UsageError(
             f"{folder.path}: already exists. Add --resume to go on with it or to see its result, "
             "or choose another folder with --out."
@@ -185,9 +194,11 @@ def _write_report(job: _Job) -> None:
         write_report(job.folder.path)
 
 
-def _in_use(path: Path) -> bool:
-    """Whether a folder holds anything but an abandoned lock."""
-    return path.exists() and (not path.is_dir() or any(item.name != LOCK for item in path.iterdir()))
+def _in_use(folder: RunFolder) -> bool:
+    """Whether a folder holds anything but what a run leaves that was refused before it began: lock and manifest."""
+    if not folder.path.is_dir():
+        return folder.path.exists()
+    return any(item.name not in (LOCK, folder.manifest.name) for item in folder.path.iterdir())
 
 
 def _seconds_before(folder: RunFolder) -> dict[str, float]:
@@ -467,36 +478,54 @@ def _finite_or_none(value: float) -> float | None:
 
 def evaluate_run(
     run_folder: str | os.PathLike[str],
-    episodes: int,
+    episodes: int | None = None,
     env: str | None = None,
     seed: int = 12_345,
     console: Console | None = None,
+    render: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Run the policy of a run folder in a simulator and summarise what it earns.
 
     Args:
         run_folder: a finished run.
-        episodes: how many episodes to run.
+        episodes: how many episodes to run; None runs 20,000 where the simulator is vectorised, else 100.
         env: another simulator than the run's own.
         seed: seeds the simulator.
         console: where progress is shown.
+        render: where to write a film of one episode, a name ending in .gif; None films nothing.
     """
     config = RunFolder(run_folder).read_config()
     env_id = env or config.get("env_id")
     if env_id is None:
         raise UsageError(f"{run_folder}: this run has no simulator. Name one with --env, such as --env Hopper-v5.")
+    if render is not None:
+        check_film_path(render)
     policy, task = load_policy(run_folder), find_task(env_id)
-    with Stages(console).stage("evaluate", "episodes", episodes) as advance:
-        found = summarize(episode_returns(policy.act, env_id, episodes, seed, lambda done: advance(done, "")))
+    if episodes is None:
+        episodes = TrainingConfig.final_episodes if runs_fast(env_id) else _FINAL_SLOW_EPISODES
+    stages, film = Stages(console), None
+    if render is not None:  # first, since it can fail and is soon done
+        with stages.stage("film", "film    ", 1):
+            film = film_episode(policy.act, env_id, render, seed)
+    with stages.stage("evaluate", "episodes", episodes) as advance:
+        returns = episode_returns(policy.act, env_id, episodes, seed, lambda done: advance(done, ""))
+    found, interval = summarize(returns), mean_interval(returns)
     optimum = task.optimal_return if task is not None else None
+
+    def score(mean_return: float) -> float | None:
+        return normalized_score(task, mean_return) if task is not None else None
+
     return {
         "env_id": env_id,
         "mean_return": found.mean,
+        "interval_95": interval,
         "std_error": _finite_or_none(found.std_error),
         "cvar_10": found.cvar_10,
         "episodes": found.episodes,
         "min": found.min,
         "max": found.max,
-        "normalized_score": normalized_score(task, found.mean) if task is not None else None,
+        "normalized_score": score(found.mean),
+        "normalized_interval_95": None if interval is None or score(0.0) is None else tuple(map(score, interval)),
         "regret": optimum - found.mean if optimum is not None else None,
+        "film": None if film is None else dataclasses.asdict(film),
     }

@@ -6,7 +6,7 @@ from gymnasium.vector import AutoresetMode
 from phyb.envs.liquidation import ENV_ID
 from phyb.errors import MissingExtraError, UsageError
 from phyb.evaluation import returns as module
-from phyb.evaluation.returns import ReturnSummary, cvar, episode_returns, summarize
+from phyb.evaluation.returns import ReturnSummary, cvar, episode_returns, mean_interval, summarize
 
 
 class Countdown(gymnasium.Env):
@@ -220,3 +220,30 @@ def test_summary_of_nothing_is_refused():
 def test_cvar_counts_whole_episodes(count, level, kept):
     values = np.random.default_rng(0).permutation(count).astype(float)
     assert cvar(values, level) == pytest.approx((kept - 1) / 2)
+
+
+def test_the_interval_covers_the_true_mean_about_as_often_as_it_claims():
+    generator = np.random.default_rng(0)
+    draws = generator.exponential(10.0, (200, 60))
+    found = np.array([mean_interval(each, resamples=300) for each in draws])
+    assert 0.88 < np.mean((found[:, 0] <= 10.0) & (found[:, 1] >= 10.0)) < 0.98
+    skewed = np.array([0.0] * 2 + [100.0] * 18)
+    low, high = mean_interval(skewed) or (np.nan, np.nan)
+    assert 90.0 - low > high - 90.0  # reaches further to the side of the rare falls
+    assert high <= 100.0
+
+
+def test_the_interval_narrows_with_episodes_and_with_less_confidence():
+    returns = np.random.default_rng(1).normal(0.0, 1.0, 400)
+
+    def width(interval):
+        return interval[1] - interval[0]
+
+    assert width(mean_interval(returns)) == pytest.approx(2 * 1.96 * returns.std() / 20, rel=0.1)
+    assert width(mean_interval(returns, 0.5)) == pytest.approx(2 * 0.674 * returns.std() / 20, rel=0.15)
+    assert width(mean_interval(returns[:100])) > 1.6 * width(mean_interval(returns))
+
+
+def test_one_episode_has_no_interval_and_equal_ones_have_a_point():
+    assert mean_interval(np.array([3.0])) is None
+    assert mean_interval(np.full(5, 3.0)) == (3.0, 3.0)

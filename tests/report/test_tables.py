@@ -38,9 +38,12 @@ def test_without_a_simulator_only_the_belief_speaks():
 
 def test_unknown_numbers_of_an_evaluation_are_dashes():
     found = {"env_id": "X-v0", "episodes": 1, "mean_return": 5.0, "cvar_10": 5.0, "min": 5.0, "max": 5.0}
-    text = shown(evaluation_table(found | dict.fromkeys(("normalized_score", "std_error", "regret"))))
+    unknown = ("normalized_score", "normalized_interval_95", "interval_95", "std_error", "regret")
+    text = shown(evaluation_table(found | dict.fromkeys(unknown)))
     assert "5.00" in text
     assert "–" in text
+    known = found | dict.fromkeys(unknown) | {"interval_95": (4.25, 5.75)}
+    assert "4.25 to 5.75" in shown(evaluation_table(known))
 
 
 def test_the_oracle_orders_policies_by_value():

@@ -52,14 +52,18 @@ def evaluation_table(found: dict[str, Any]) -> Table:
     table.add_column("", justify="right")
     for label, key in (
         ("normalised score", "normalized_score"),
+        ("  95 % interval", "normalized_interval_95"),
         ("mean return", "mean_return"),
-        ("standard error", "std_error"),
+        ("  95 % interval", "interval_95"),
+        ("  standard error", "std_error"),
         ("CVaR at 10 %", "cvar_10"),
         ("regret against the optimum", "regret"),
         ("lowest", "min"),
         ("highest", "max"),
     ):
-        table.add_row(label, _number(found[key]))
+        value = found[key]
+        table.add_row(label, " to ".join(map(_number, value)) if isinstance(value, tuple) else _number(value))
+    table.caption, table.caption_justify = "intervals over episodes of this one policy", "left"
     return table
 
 

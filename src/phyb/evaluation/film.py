@@ -1,0 +1,157 @@
+"""A film of one episode of a policy, written as an animated GIF."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from PIL import Image
+
+import phyb.envs  # noqa: F401 - its import registers our own environment ids
+from phyb.errors import UsageError
+from phyb.evaluation.returns import env_errors, registered_id
+from phyb.storage.files import write_bytes
+
+PICTURES_PER_SECOND = 25
+"""At most this many: viewers slow down GIFs whose pictures change faster."""
+WIDEST = 320
+"""Larger pictures are scaled down to this many pixels in their longer side: a GIF keeps every picture whole."""
+_USUAL_RATE = 30
+"""Steps per second of an environment that does not tell."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Film:
+    """What was filmed."""
+
+    path: Path
+    pictures: int
+    steps: int
+    episode_return: float
+    """What the policy earned in the steps filmed."""
+    whole: bool
+    """Whether the film shows the end of its episode."""
+
+
+def check_film_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a film that could not be written, before any time is spent.
+
+    Raises:
+        UsageError: it is no .gif, or its folder does not exist.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".gif":
+        raise UsageError(f"{path}: films are written as animated pictures; give a name that ends in .gif.")
+    if not path.parent.is_dir() or path.is_dir():
+        raise UsageError(f"{path}: there is no such folder to write to, or the name is a folder's.")
+
+
+def film_episode(
+    act: Callable[[np.ndarray], np.ndarray],
+    env_id: str,
+    path: str | os.PathLike[str],
+    seed: int,
+    *,
+    seconds: float = 10.0,
+) -> Film:
+    """Film one episode of the policy `act`, in the speed of the simulated world.
+
+    Args:
+        act: maps a batch of observations, here of one, to a batch of actions.
+        env_id: a Gymnasium id whose environment can draw (render mode rgb_array).
+        path: where the film goes, ending in .gif; a film that is there is replaced.
+        seed: seeds the episode.
+        seconds: simulated time after which the film stops even if the episode goes on. Lower makes smaller files.
+
+    Raises:
+        UsageError: the environment cannot draw; the message names the remedy.
+    """
+    check_film_path(path)
+    with _drawing(env_id) as env:
+        observation, _ = env.reset(seed=seed)
+        rate = float(env.metadata.get("render_fps") or _USUAL_RATE)
+        stride = math.ceil(rate / PICTURES_PER_SECOND)
+        low, high = env.action_space.low, env.action_space.high
+        pictures, earned, steps, ended = [_picture(env, env_id)], 0.0, 0, False
+        while not ended and steps < seconds * rate:
+            action = np.clip(np.asarray(act(observation[None]))[0], low, high).astype(low.dtype)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            earned, steps, ended = earned + float(reward), steps + 1, terminated or truncated
+            if ended or steps % stride == 0:
+                pictures.append(_picture(env, env_id))
+    content = io.BytesIO()
+    pictures[0].save(
+        content, "GIF", save_all=True, append_images=pictures[1:], duration=round(1000 * stride / rate), loop=0
+    )
+    write_bytes(path, content.getvalue())
+    return Film(Path(path), len(pictures), steps, earned, ended)
+
+
+@contextlib.contextmanager
+def _drawing(env_id: str) -> Iterator[Any]:
+    """An environment that draws, closed afterwards."""
+    with _offscreen():
+        with env_errors(env_id):
+            registered = registered_id(env_id)
+            gymnasium.spec(registered)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that the mode is not supported; what follows says it better
+                env = gymnasium.make(registered, render_mode="rgb_array")
+        except TypeError as error:  # its constructor knows no render_mode
+            raise _no_pictures(env_id) from error
+        except gymnasium.error.Error as error:
+            raise UsageError(f"cannot film {env_id}: {error}") from error
+        try:
+            if not isinstance(env.action_space, gymnasium.spaces.Box):
+                raise UsageError(f"{env_id} has actions in {env.action_space}; they must be continuous (Box)")
+            yield env
+        finally:
+            env.close()
+
+
+def _picture(env: Any, env_id: str) -> Image.Image:
+    """What the environment draws now, in the few colours of a GIF."""
+    try:
+        drawn = env.render()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UsageError(f"cannot film {env_id}: {error}") from error
+    except Exception as error:  # OpenGL fails in as many ways as there are drivers
+        raise UsageError(
+            f"cannot film {env_id}: {type(error).__name__}: {str(error).rstrip('.')}. MuJoCo draws with OpenGL: "
+            "without a display set the environment variable MUJOCO_GL=egl (graphics driver), or MUJOCO_GL=osmesa "
+            "(software, Debian package libosmesa6)."
+        ) from error
+    if not isinstance(drawn, np.ndarray):
+        raise _no_pictures(env_id)
+    picture = Image.fromarray(drawn.astype(np.uint8))
+    picture.thumbnail((WIDEST, WIDEST))
+    return picture.quantize(256)
+
+
+def _no_pictures(env_id: str) -> UsageError:
+    return UsageError(f"cannot film {env_id}: it draws no pictures (render mode rgb_array).")
+
+
+@contextlib.contextmanager
+def _offscreen() -> Iterator[None]:
+    """Where there is no display, let MuJoCo draw without one, unless the user has chosen how."""
+    displays = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+    if sys.platform != "linux" or any(os.environ.get(name) for name in displays):
+        yield
+        return
+    os.environ["MUJOCO_GL"] = "egl"
+    try:
+        yield
+    finally:
+        os.environ.pop("MUJOCO_GL", None)
