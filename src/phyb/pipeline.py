@@ -51,7 +51,7 @@ from phyb.storage.store import FORMAT_VERSION
 from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder, versions
 from phyb.training.loop import optimize
 from phyb.training.progress import Stages
-from phyb.training.settings import Preset, Settings, check_settings, difference, preset
+from phyb.training.settings import Preset, Settings, TrainingConfig, check_settings, difference, preset
 
 # Steps imagined for one estimate of the return under the belief, and episodes of a simulator that is not vectorised:
 # on the way, and at the end.

@@ -133,6 +133,8 @@ def main() -> None:
             else:
                 differing = sorted(name for name in whole.keys() | found.keys() if whole.get(name) != found.get(name))
                 console.print(f"run{number} differs in {', '.join(differing)} after: {'; '.join(deaths)}", style="red")
+            if not console.is_terminal:
+                console.print(f"{killed} of {given.kills} kills, {same} bit-identical")
     table = Table("stage it died in", "kills")
     for stage, count in stages.most_common():
         table.add_row(stage, str(count))

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from phyb.belief.backup import BeliefConfig
-from phyb.training.settings import Settings, difference, preset
+from phyb.errors import UsageError
+from phyb.training.settings import Settings, TrainingConfig, check_settings, difference, preset
 
 
 @pytest.mark.parametrize("name", ["cpu", "paper", "released"])
@@ -52,3 +53,35 @@ def test_difference_names_each_setting_that_differs_and_nothing_else():
 def test_settings_that_make_no_sense_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         BeliefConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "said"),
+    [
+        ("pool", {"pool_size": 0}, "pool_size: 0, must be 1 or more"),
+        ("pool", {"holdout_fraction": 1.0}, "holdout_fraction: 1.0, must lie between 0 and 1"),
+        ("pool", {"model_hidden": (8, 0)}, "model_hidden"),
+        ("agent", {"target_rate": 1.5}, "target_rate: 1.5, must be 1 or less"),
+        ("agent", {"actor_learning_rate": float("nan")}, "actor_learning_rate: nan, must be above 0"),
+        ("agent", {"belief": BeliefConfig(draw="distinct", ensemble_size=30)}, "only 20 models"),
+        ("training", {"steps": 0}, "steps: 0"),
+        ("training", {"discount": 1.5}, "discount: 1.5, must be 1 or less"),
+        ("training", {"keep_checkpoints": 0}, "keep_checkpoints"),
+    ],
+)
+def test_settings_no_run_could_use_are_refused_by_name(part, change, said):
+    settings = preset("cpu")
+    broken = dataclasses.replace(settings, **{part: dataclasses.replace(getattr(settings, part), **change)})
+    with pytest.raises(UsageError, match=said):
+        check_settings(broken)
+
+
+@pytest.mark.parametrize("name", ["cpu", "paper", "released"])
+def test_every_preset_can_be_used(name):
+    check_settings(preset(name))
+
+
+def test_all_faults_are_told_at_once():
+    training = TrainingConfig(steps=0, log_every=-1)
+    with pytest.raises(UsageError, match=r"steps: 0.*\n.*log_every: -1"):
+        check_settings(Settings(training=training))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.dynamics.fit import PoolConfig
 from phyb.envs.endings import check_word
-from phyb.errors import DataError
+from phyb.errors import DataError, UsageError
 
 Preset = Literal["cpu", "paper", "released"]
 T = TypeVar("T")
@@ -146,6 +147,69 @@ def preset(name: Preset) -> Settings:
         step_size_scope="state",
     )
     return dataclasses.replace(paper, agent=agent, pool=dataclasses.replace(paper.pool, nll_beta=0.5))
+
+
+_AT_LEAST_ONE = (
+    "pool_size", "model_steps", "model_check_every", "model_batch_size", "model_patience", "members_at_once",
+    "policy_hidden", "model_hidden", "real_batch_size", "rollouts", "rollout_length", "steps", "log_every",
+    "evaluate_every", "evaluation_episodes", "final_episodes", "checkpoint_every", "keep_checkpoints",
+    "transitions",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "keep_best", "pool_checkpoint_seconds", "clone_steps", "evaluation_steps", "logged_candidates",
+    "logged_noise", "model_weight_decay", "log_std_bound_weight", "nll_beta", "uniform_mix",
+    "kth_min_probability", "wall_start", "prior_strength",
+)  # fmt: skip
+_ABOVE_ZERO = (
+    "model_learning_rate", "model_gradient_clip", "actor_learning_rate", "critic_learning_rate",
+    "final_learning_rate", "step_size", "target_divergence", "target_rate", "reference_rate", "discount",
+)  # fmt: skip
+_AT_MOST_ONE = (
+    "final_learning_rate", "target_rate", "reference_rate", "real_fraction", "uniform_mix",
+    "kth_min_probability", "discount", "nll_beta",
+)  # fmt: skip
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that no run could use, all of them at once and before anything is trained.
+
+    Raises:
+        UsageError: names every setting, what was found, and what it may be.
+    """
+    flat = _flatten(settings.to_json())
+    rules: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
+        (_AT_LEAST_ONE, "1 or more", lambda x: x >= 1),
+        (_NOT_NEGATIVE, "0 or more", lambda x: x >= 0),
+        (_ABOVE_ZERO, "above 0", lambda x: x > 0),
+        (_AT_MOST_ONE, "1 or less", lambda x: x <= 1),
+    )
+    found = [
+        f"{name}: {flat[name]}, must be {words}"
+        for names, words, holds in rules
+        for name in names
+        if not _all(flat[name], holds)
+    ]
+    if not 0.0 < flat["holdout_fraction"] < 1.0:
+        found.append(f"holdout_fraction: {flat['holdout_fraction']}, must lie between 0 and 1, both excluded")
+    if flat["draw"] == "distinct" and flat["ensemble_size"] > flat["pool_size"]:
+        found.append(
+            f"ensemble_size: {flat['ensemble_size']}, but the pool has only {flat['pool_size']} models to draw without "
+            "repetition; raise pool_size or let draw repeat them"
+        )
+    if found:
+        raise UsageError("These settings cannot be used:\n  " + "\n  ".join(found))
+
+
+def _all(value: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether a number, or each of several, passes; None stands for a choice made later. NaN never passes."""
+    return value is None or all(holds(number) for number in (value if isinstance(value, tuple | list) else [value]))
+
+
+def _flatten(content: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        flat |= _flatten(value) if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def difference(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
