@@ -1,4 +1,4 @@
-"""What a user asks on the command line: imagined episodes that end by a rule of their own, and a film of the policy."""
+"""What a user asks on the command line: a rule and a reward of their own for imagination, and a film of the policy."""
 
 import json
 import sys
@@ -18,6 +18,9 @@ TINY = (
 RULES = """
 def never(observations, actions, next_observations):
     return next_observations[:, 1] < 0.0
+
+def units(observations, actions, next_observations):
+    return observations[:, 1] - next_observations[:, 1]
 
 def words(observations, actions, next_observations):
     return next_observations
@@ -44,21 +47,25 @@ def train(capsys, folder, *arguments):
 
 
 def recorded(folder):
-    return json.loads((folder / "config.json").read_text())["resolved"]["termination"]
+    return json.loads((folder / "config.json").read_text())["resolved"]
 
 
-def test_a_users_rule_is_tried_on_the_log_used_and_recorded(capsys, tmp_path, module):
+def test_a_users_rule_and_reward_are_tried_on_the_log_used_and_recorded(capsys, tmp_path, module):
     folder = tmp_path / "run"
     code, said = train(capsys, folder, "--termination", f"{module}:words")
     assert code == 2
     assert "expected one boolean per row" in said
     # A mistaken name leaves nothing behind that stands in the way of the right one.
-    code, said = train(capsys, folder, "--termination", f"{module}:never")
+    code, said = train(capsys, folder, "--termination", f"{module}:never", "--reward", f"{module}:units")
     assert code == 0
-    assert recorded(folder) == "rules_of_mine:never"
+    assert recorded(folder)["termination"] == "rules_of_mine:never"
+    assert recorded(folder)["reward"] == "rules_of_mine:units"
     assert json.loads((folder / "diagnostics.json").read_text())["termination"]["kind"] == "rule"
     assert "the termination rule rules_of_mine:never disagrees with the log on" in said
     assert "it ends 0 rows that went on, and lets 26 of 26 terminated rows go on" in said
+    assert "the reward rules_of_mine:units differs from the log's on" in said
+    # An episode sells at most the 100 units it begins with, whatever their price.
+    assert 50.0 < json.loads((folder / "result.json").read_text())["behaviour_return"] <= 100.001
 
 
 class Bar(gymnasium.Env):
@@ -89,7 +96,10 @@ class Bar(gymnasium.Env):
 def test_the_tasks_own_rule_is_recorded_by_name_and_the_policy_is_filmed_in_another_simulator(capsys, tmp_path):
     code, said = train(capsys, tmp_path / "run")
     assert code == 0
-    assert recorded(tmp_path / "run") == "liquidation"
+    assert (recorded(tmp_path / "run")["termination"], recorded(tmp_path / "run")["reward"]) == (
+        "liquidation",
+        "learned",
+    )
     assert "disagrees" not in said
     gymnasium.register("test/FilmedBar-v0", entry_point=lambda **arguments: Bar(**arguments))
     try:

@@ -26,7 +26,9 @@ from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
 from phyb.dynamics.fit import Keeping, split_rows
 from phyb.dynamics.pool import Pool
+from phyb.envs import rewards
 from phyb.envs.endings import Ending, compare, resolve
+from phyb.envs.functions import RowFunction
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.oracle import rule_return
 from phyb.envs.rules import RULES
@@ -76,6 +78,7 @@ class _Job:
     log: Log
     task: Task | None
     ending: Ending
+    reward: RowFunction | None
     env_id: str | None
     settings: Settings
     seed: int
@@ -155,12 +158,15 @@ def train(
         with stages.stage("collect", "log   ", 1) as advance:
             log, env_id = _open(data, env, settings, seed)
             advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
+        reward = rewards.resolve(settings.training.reward)
+        if reward is not None:
+            log = _with_rewards(log, reward, settings.training.reward, stages)
         for finding in validate(log, name):
             if finding.severity == "warning":
                 stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
         task = find_task(env_id or log.env_id or "")
         ending = _ending(log, settings.training.termination, task, stages)
-        job = _Job(name, log, task, ending, env_id, settings, seed, folder, stages, stop)
+        job = _Job(name, log, task, ending, reward, env_id, settings, seed, folder, stages, stop)
         _write_or_compare_config(job, preset_name)
         if folder.finished:
             stages.tell(f"{folder.path}: this run is finished; here is its result.")
@@ -176,7 +182,9 @@ def _carry_out(job: _Job, cache: Path) -> Run:
     job.stop.check()
     pool, curve = _train_pool(job, cache)
     job.stop.check()
-    problem = make_problem(job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.ending.how)
+    problem = make_problem(
+        job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.ending.how, reward=job.reward
+    )
     algorithm = PhyB(settings.agent, settings.training.steps)
     state = _optimize(job, algorithm, problem, curve)
     policy = algorithm.policy(state, problem)
@@ -261,6 +269,20 @@ def _ending(log: Log, word: str, task: Task | None, stages: Stages) -> Ending:
     return ending
 
 
+def _with_rewards(log: Log, function: RowFunction, word: str, stages: Stages) -> Log:
+    """The log with the user's rewards, so that log, values and imagination speak of one reward."""
+    found = rewards.on_logged_rows(function, word, log.observations, log.actions, log.next_observations)
+    off = np.abs(found - log.rewards)
+    differ = int(np.sum(off > 1e-3 * (float(np.ptp(log.rewards)) or 1.0)))
+    if differ:
+        stages.console.print(
+            f"[bold yellow]warning[/] the reward {word} differs from the log's on {differ:,} of {len(log):,} rows, by "
+            f"up to {off.max():.4g}. Training follows the function; simulators pay their own reward all the same.",
+            highlight=False,
+        )
+    return dataclasses.replace(log, rewards=found)
+
+
 def _write_or_compare_config(job: _Job, preset_name: str) -> None:
     content = {
         "format": FORMAT_VERSION,
@@ -279,6 +301,7 @@ def _write_or_compare_config(job: _Job, preset_name: str) -> None:
             "discount": job.discount,
             "horizon": job.horizon,
             "termination": job.ending.name,
+            "reward": job.settings.training.reward,
         },
         "settings": job.settings.to_json(),
         "versions": versions(),

@@ -1,5 +1,6 @@
 """Backups through the belief: exact on linear members, fair to noise, and PMDB's where it should be."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -386,3 +387,20 @@ def test_the_prior_may_favour_members_by_their_likelihood(linear_pool):
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match=r"must"):
         BeliefConfig(**settings)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_a_known_reward_takes_the_place_of_the_learned_one_in_the_units_of_the_log(linear_pool, samples):
+    pool = linear_pool(*members_of(3))
+    observations, actions = rows_of(3)
+    known = lambda s, a, t: s[..., 0] + 10.0 * a[..., 0] + 100.0 * t[..., 1]  # noqa: E731
+    config = BeliefConfig(ensemble_size=4, subset_size=2, noise_samples=samples)
+    learned, world = world_of(pool), dataclasses.replace(world_of(pool), reward=known)
+    (_, _, plain, _), (_, _, found, _) = (run(each, config, observations, actions) for each in (learned, world))
+    env_actions = LOW + 0.5 * (actions + 1.0) * (HIGH - LOW)
+    successors = np.asarray(found.successors, np.float64)
+    expected = observations[:, 0] + 10.0 * env_actions[:, 0] + 100.0 * successors[..., 1].mean(axis=1)
+    np.testing.assert_allclose(found.rewards, expected / SCALE, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(found.successors, plain.successors)
+    assert found.rewards.shape == plain.rewards.shape
+    assert not np.allclose(found.rewards, plain.rewards)

@@ -128,7 +128,7 @@ def test_a_function_that_gives_anything_but_booleans_per_row_is_refused(module, 
 
 
 def test_disagreement_is_counted_by_its_kind(monkeypatch):
-    monkeypatch.setattr("phyb.envs.endings._ROWS_AT_ONCE", 64)  # several blocks, the last one short
+    monkeypatch.setattr("phyb.envs.functions._ROWS_AT_ONCE", 64)  # several blocks, the last one short
     observations, actions, successors, flags = rows()
     ending = Ending("low", lambda here, action, there: there[..., 0] < 0.5)
     assert not compare(ending, observations, actions, successors, flags)

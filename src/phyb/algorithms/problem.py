@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.belief.backup import TerminationRule, World
+from phyb.belief.backup import RewardRule, TerminationRule, World
 from phyb.data.log import Log
 from phyb.dynamics.pool import Pool
 from phyb.networks import Standardizer
@@ -64,6 +64,7 @@ def make_problem(
     discount: float,
     horizon: int,
     termination: TerminationRule | str = "learned",
+    reward: RewardRule | None = None,
 ) -> Problem:
     """Put a log and a pool into learning units.
 
@@ -76,6 +77,7 @@ def make_problem(
         discount: gamma.
         horizon: the most steps an episode can take.
         termination: a rule on (observation, action, next observation), or "learned" or "none".
+        reward: a function of the same that gives what a step earns; None takes what the pool learned.
     """
     spread = float(np.ptp(log.rewards)) or max(abs(float(log.rewards[0])), 1.0)
     rewards = log.rewards / spread
@@ -91,7 +93,7 @@ def make_problem(
         visited = np.concatenate([log.observations, log.next_observations])
         least, most = visited.min(axis=0), visited.max(axis=0)
         middle, width = jnp.asarray(0.5 * (least + most)), jnp.asarray(most - least)
-        world = World(pool, low, high, scale, middle, width, value_low, termination)  # pyright: ignore[reportArgumentType]
+        world = World(pool, low, high, scale, middle, width, value_low, termination, reward)  # pyright: ignore[reportArgumentType]
     rows = Rows(
         *(
             jnp.asarray(x, jnp.float32)

@@ -16,6 +16,7 @@ from phyb.dynamics.pool import Pool
 
 Value = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows"]]
 TerminationRule = Callable[[Array, Array, Array], Array]
+RewardRule = Callable[[Array, Array, Array], Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +92,8 @@ class World(eqx.Module):
     range: Float[Array, " obs"]
     value_floor: Float[Array, ""]
     termination: TerminationRule | Literal["learned", "none"] = eqx.field(static=True)
+    reward: RewardRule | None = eqx.field(static=True, default=None)
+    """What a step earns in the units of the log, where that is known; None takes what the pool learned."""
 
     def env_action(self, actions: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
         """From [-1, 1] to the units of the log."""
@@ -143,7 +146,8 @@ def imagine(
 ) -> Imagined:
     """Successors, expected rewards and survival, as each drawn member sees them.
 
-    Rewards are the members' means: the backup is an expectation, and the mean is the expectation of the reward.
+    Rewards are the members' means: the backup is an expectation, and the mean is the expectation of the reward. A
+    known reward is averaged over the imagined successors for the same reason.
     """
     env_actions = world.env_action(actions)
     told = world.pool.predict(members, observations, env_actions)
@@ -155,7 +159,10 @@ def imagine(
     else:
         assert callable(world.termination)
         alive = 1.0 - world.termination(observations, env_actions, successors).astype(successors.dtype)
-    return Imagined(successors, told.reward_mean / world.reward_scale, alive, world.trust(successors, config))
+    rewards = told.reward_mean
+    if world.reward is not None:
+        rewards = jnp.mean(world.reward(observations, env_actions, successors), axis=1)
+    return Imagined(successors, rewards / world.reward_scale, alive, world.trust(successors, config))
 
 
 def member_backups(

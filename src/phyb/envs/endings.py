@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-from typing import Any, Literal
+from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from phyb.envs.functions import is_function_name, load_function, on_log, on_rows
 from phyb.envs.tasks import TERMINATION_RULES, Task, TerminationRule
 from phyb.errors import UsageError
 
 WORDS = ("auto", "learned", "none", *TERMINATION_RULES)
 """What `--termination` takes beside package.module:function."""
-
-_ROWS_AT_ONCE = 100_000
+_OPTION = "--termination"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +45,7 @@ def check_word(word: str) -> None:
     Raises:
         ValueError: with the words there are.
     """
-    module, colon, function = word.partition(":")
-    path = [*module.split("."), function]
-    if word not in WORDS and not (colon and all(part.isidentifier() for part in path)):
+    if word not in WORDS and not is_function_name(word):
         raise ValueError(
             f"termination: found {word!r:.60}, expected one of {', '.join(WORDS)}, or package.module:function"
         )
@@ -80,49 +75,9 @@ def resolve(word: str, task: Task | None) -> Ending:
         return Ending(next(known, "rule"), rule)
     if word == "learned" or word == "none":
         return Ending(word, word)
-    return Ending(word, TERMINATION_RULES.get(word) or on_rows(word, load_function(word, "--termination")))
-
-
-def load_function(word: str, option: str) -> Any:
-    """The function that package.module:function names; its module is imported.
-
-    Raises:
-        UsageError: the module cannot be imported or holds no such function.
-    """
-    module_name, _, function_name = word.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises while it is imported
-        raise UsageError(
-            f"{option} {word}: cannot import {module_name} ({type(error).__name__}: {error}). "
-            "Install its package, or add its folder to PYTHONPATH."
-        ) from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        found = "no such name" if function is None else f"{type(function).__name__}, not a function"
-        raise UsageError(f"{option} {word}: {module_name} has {found} under {function_name}.")
-    return function
-
-
-def on_rows(name: str, function: TerminationRule) -> TerminationRule:
-    """Let a function of plain rows take any leading shape, as imagination asks: members, samples, rows.
-
-    The rule raises UsageError where the function does not give one boolean per row.
-    """
-
-    def rule(observations: Any, actions: Any, next_observations: Any) -> Any:
-        shape = next_observations.shape[:-1]
-        columns = (jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (observations, actions, next_observations))
-        rows = [x.reshape(-1, x.shape[-1]) for x in columns]
-        ends = jnp.asarray(function(*rows))
-        if ends.dtype != bool or ends.shape != rows[0].shape[:1]:
-            raise UsageError(
-                f"--termination {name}: gave {ends.dtype} of shape {ends.shape}, "
-                f"expected one boolean per row: bool of shape {rows[0].shape[:1]}."
-            )
-        return ends.reshape(shape)
-
-    return rule
+    if word in TERMINATION_RULES:
+        return Ending(word, TERMINATION_RULES[word])
+    return Ending(word, on_rows(load_function(word, _OPTION), f"{_OPTION} {word}", bool))
 
 
 def compare(
@@ -141,25 +96,5 @@ def compare(
     """
     if isinstance(ending.how, str):
         return Disagreement(0, 0)
-    rule, rule_only, log_only = jax.jit(ending.how), 0, 0
-    for first in range(0, len(terminated), _ROWS_AT_ONCE):
-        rows = slice(first, first + _ROWS_AT_ONCE)
-        columns = [jnp.asarray(x[rows], jnp.float32) for x in (observations, actions, next_observations)]
-        try:
-            ends = np.asarray(rule(*columns))
-        except UsageError:
-            raise
-        except Exception as error:  # whatever the user's function raises
-            raise UsageError(
-                f"--termination {ending.name}: fails on logged rows of {observations.shape[1]} observations and "
-                f"{actions.shape[1]} actions: {_first_line(error)} A rule takes arrays (rows, obs), (rows, act), "
-                "(rows, obs) and is compiled: write it with operators or jax.numpy, without if."
-            ) from error
-        rule_only += int(np.sum(ends & ~terminated[rows]))
-        log_only += int(np.sum(~ends & terminated[rows]))
-    return Disagreement(rule_only, log_only)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or "no message"
-    return f"{type(error).__name__}: {text.splitlines()[0].rstrip('.')}."
+    ends = on_log(ending.how, f"{_OPTION} {ending.name}", observations, actions, next_observations)
+    return Disagreement(int(np.sum(ends & ~terminated)), int(np.sum(~ends & terminated)))

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.dynamics.fit import PoolConfig
-from phyb.envs.endings import check_word
+from phyb.envs import endings, rewards
 from phyb.errors import DataError, UsageError
 
 Preset = Literal["cpu", "paper", "released"]
@@ -49,9 +49,13 @@ class TrainingConfig:
     """How imagined episodes end: auto takes the task's rule where one is known, else learned; none never ends them;
     hopper, halfcheetah, walker2d, ant, pendulum, liquidation are known rules; or package.module:function, which takes
     rows of observations, actions and next observations and gives booleans."""
+    reward: str = "learned"
+    """What imagined steps earn: learned, or package.module:function, which takes the same rows and gives numbers. The
+    rewards of the log are then computed anew by it. Less is left to learn, and nothing of it can be exploited."""
 
     def __post_init__(self) -> None:
-        check_word(self.termination)
+        endings.check_word(self.termination)
+        rewards.check_word(self.reward)
 
 
 @dataclasses.dataclass(frozen=True)

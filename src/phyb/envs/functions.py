@@ -1,0 +1,105 @@
+"""Functions that users bring for their own tasks: found by name, fitted to any shape, tried on the log."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from phyb.errors import UsageError
+
+RowFunction = Callable[[Any, Any, Any], Any]
+"""(observations, actions, next_observations) to one value per row."""
+
+_ROWS_AT_ONCE = 100_000
+
+
+def is_function_name(word: str) -> bool:
+    """Whether a word has the form package.module:function."""
+    module, colon, function = word.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), function))
+
+
+def load_function(word: str, option: str) -> RowFunction:
+    """The function that package.module:function names; its module is imported.
+
+    Raises:
+        UsageError: the module cannot be imported or holds no such function.
+    """
+    module_name, _, function_name = word.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's module raises while it is imported
+        raise UsageError(
+            f"{option} {word}: cannot import {module_name} ({type(error).__name__}: {error}). "
+            "Install its package, or add its folder to PYTHONPATH."
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        found = "no such name" if function is None else f"{type(function).__name__}, not a function"
+        raise UsageError(f"{option} {word}: {module_name} has {found} under {function_name}.")
+    return function
+
+
+def on_rows(function: RowFunction, label: str, kind: type[bool] | type[float]) -> RowFunction:
+    """Let a function of plain rows take any leading shape, as imagination asks: members, samples, rows.
+
+    Where the function does not give one value of this kind per row, the result raises UsageError.
+    """
+
+    def fitted(observations: Any, actions: Any, next_observations: Any) -> Any:
+        shape = next_observations.shape[:-1]
+        columns = (jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (observations, actions, next_observations))
+        rows = [x.reshape(-1, x.shape[-1]) for x in columns]
+        found = jnp.asarray(function(*rows))
+        fits = found.dtype == bool if kind is bool else jnp.issubdtype(found.dtype, jnp.floating)
+        if not fits or found.shape != rows[0].shape[:1]:
+            raise UsageError(
+                f"{label}: gave {found.dtype} of shape {found.shape}, expected one {_SPOKEN[kind]} per row: "
+                f"{kind.__name__} of shape {rows[0].shape[:1]}."
+            )
+        return found.reshape(shape)
+
+    return fitted
+
+
+_SPOKEN = {bool: "boolean", float: "number"}
+
+
+def on_log(
+    function: RowFunction,
+    label: str,
+    observations: Float[np.ndarray, "rows obs"],
+    actions: Float[np.ndarray, "rows act"],
+    next_observations: Float[np.ndarray, "rows obs"],
+) -> Shaped[np.ndarray, " rows"]:
+    """The function's values on every logged row, compiled as training will use it.
+
+    Raises:
+        UsageError: the function fails on these rows; the message says how such a function is written.
+    """
+    compiled, found = jax.jit(function), []
+    for first in range(0, len(observations), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        columns = [jnp.asarray(x[rows], jnp.float32) for x in (observations, actions, next_observations)]
+        try:
+            found.append(np.asarray(compiled(*columns)))
+        except UsageError:
+            raise
+        except Exception as error:  # whatever the user's function raises
+            raise UsageError(
+                f"{label}: fails on logged rows of {observations.shape[1]} observations and {actions.shape[1]} "
+                f"actions: {_first_line(error)} Such a function takes arrays (rows, obs), (rows, act), (rows, obs) and "
+                "is compiled: write it with operators or jax.numpy, without if."
+            ) from error
+    return np.concatenate(found)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {text.splitlines()[0].rstrip('.')}."
