@@ -3,21 +3,30 @@ import jax
 import numpy as np
 import pytest
 
-from phyb.collection.copies import Chance, Copies, find_task, record
+from phyb.collection.copies import Chance, Copies, play, record
 from phyb.errors import UsageError
 
 counting.register()
 
 
-@pytest.fixture(scope="module")
-def task():
-    return find_task(counting.ENV_ID)
+def still(observations, step):
+    return np.zeros((len(observations), 2))
 
 
-@pytest.fixture(scope="module")
-def recorded(task):
-    chance = Chance(0, 1)
-    return record(task, 2, 20, chance, lambda observations, step: np.zeros((2, 2)), lambda rows: None)
+@pytest.fixture
+def copies():
+    with Copies(counting.ENV_ID, 2) as copies:
+        yield copies
+
+
+@pytest.fixture
+def task(copies):
+    return copies.task
+
+
+@pytest.fixture
+def recorded(copies):
+    return record(copies, 20, Chance(0, 1), still, lambda rows: None)
 
 
 def test_rows_lead_to_the_state_reached_and_go_on_from_the_state_after_the_reset(task, recorded):
@@ -52,13 +61,36 @@ def test_chance_is_settled_by_seed_and_piece():
     assert all(len(set(column)) == 4 for column in zip(*(row[:4] for row in different), strict=True))
 
 
-def test_copies_of_a_simulator_get_seeds_of_their_own():
-    pendulum = find_task("Pendulum-v1")
-    with Copies(pendulum, Chance(0).environment_seeds(3)) as copies:
+def test_copies_get_seeds_of_their_own_and_a_reset_brings_everything_back():
+    with Copies("Pendulum-v1", 3) as copies:
+        copies.start(Chance(0))
         assert len({tuple(row) for row in copies.observations.tolist()}) == 3
-        row = copies.step(np.ones((3, 1)))
-    with Copies(pendulum, Chance(0).environment_seeds(3)) as copies:
-        np.testing.assert_array_equal(copies.step(np.ones((3, 1))), row)
+        rows = [copies.step(np.ones((3, 1))) for _ in range(5)]
+        copies.start(Chance(0))
+        np.testing.assert_array_equal([copies.step(np.ones((3, 1))) for _ in range(5)], rows)
+
+
+@pytest.mark.parametrize(("episodes", "played"), [(1, 2), (2, 2), (3, 4), (6, 6)])
+def test_every_copy_plays_the_same_number_of_whole_episodes(copies, episodes, played):
+    steps = []
+
+    def act(observations, step):
+        steps.append(step)
+        return still(observations, step)
+
+    returns = play(copies, episodes, Chance(0), act)
+    np.testing.assert_array_equal(returns, np.full(played, 6.0))
+    assert steps == list(range(3 * played // 2))
+
+
+def test_a_copy_that_is_done_waits_for_the_others(copies, monkeypatch):
+    """One copy ends its episode twice while the other is in its first: what it earns after its own is not counted."""
+    ends = iter(np.array([[0, 0], [1, 0], [1, 0], [0, 1]]))
+    columns = copies.task.columns
+    monkeypatch.setattr(
+        type(copies.task), "columns", lambda task, rows: columns(rows) | {"terminated": next(ends), "truncated": 0}
+    )
+    np.testing.assert_array_equal(play(copies, 2, Chance(0), still), [1 + 2, 1 + 2 + 3 + 1])
 
 
 @pytest.mark.parametrize(
@@ -67,9 +99,10 @@ def test_copies_of_a_simulator_get_seeds_of_their_own():
 )
 def test_what_cannot_be_recorded_is_refused(env_id, said):
     with pytest.raises(UsageError, match=said):
-        find_task(env_id)
+        Copies(env_id, 1)
 
 
 def test_episode_limits_come_from_the_registry(task):
-    assert find_task("Pendulum-v1").episode_limit == 200
+    with Copies("Pendulum-v1", 1) as pendulum:
+        assert pendulum.task.episode_limit == 200
     assert task.episode_limit is None

@@ -2,24 +2,26 @@ import counting
 import numpy as np
 import pytest
 
-from phyb.collection.copies import Chance, find_task, record
+from phyb.collection.copies import Chance, Copies, record
 from phyb.collection.logs import to_log
 from phyb.data import validate
 
 counting.register()
 
 
+def recorded(rows):
+    with Copies(counting.ENV_ID, 2) as copies:
+        return record(copies, rows, Chance(0), lambda observations, step: np.full((2, 2), -0.5), lambda rows: None)
+
+
 @pytest.fixture(scope="module")
 def task():
-    return find_task(counting.ENV_ID)
-
-
-def recorded(task, rows):
-    return record(task, 2, rows, Chance(0), lambda observations, step: np.full((2, 2), -0.5), lambda rows: None)
+    with Copies(counting.ENV_ID, 2) as copies:
+        return copies.task
 
 
 def test_a_log_has_copy_after_copy_and_cuts_what_was_going_on(task):
-    log = to_log(task, [recorded(task, 16)], {"kind": "test"})
+    log = to_log(task, [recorded(16)], {"kind": "test"})
     validate(log, "test")  # raises if rows of an episode do not follow each other
     np.testing.assert_array_equal(log.observations[:, 1], [0, 1, 2, 0, 1, 2, 0, 1] * 2)
     np.testing.assert_array_equal(np.flatnonzero(log.terminated), [2, 10])
@@ -31,14 +33,14 @@ def test_a_log_has_copy_after_copy_and_cuts_what_was_going_on(task):
 
 
 def test_an_episode_that_ends_with_its_recording_is_not_cut(task):
-    log = to_log(task, [recorded(task, 6), recorded(task, 8)], {})
+    log = to_log(task, [recorded(6), recorded(8)], {})
     np.testing.assert_array_equal(np.flatnonzero(log.terminated), [2, 5, 8, 12])
     np.testing.assert_array_equal(np.flatnonzero(log.truncated), [9, 13])
     assert (log.provenance["episodes"], log.provenance["cut_episodes"]) == (4, 2)
 
 
 def test_without_a_whole_episode_there_are_no_returns(task):
-    log = to_log(task, [recorded(task, 4)], {})
+    log = to_log(task, [recorded(4)], {})
     assert log.provenance["returns"] is None
     assert log.provenance["episodes"] == 0
     assert {"phyb", "gymnasium", "jax"} <= log.provenance["versions"].keys()

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from phyb.algorithms.sac import SACConfig
-from phyb.collection.copies import Act, Chance, Task, find_task, record
+from phyb.collection.copies import Act, Chance, Copies, Task, record
 from phyb.collection.learner import Learner, Record, draw
 from phyb.collection.logs import KINDS, Kind, Recorded, package_versions, to_log
 from phyb.collection.settings import CollectConfig
@@ -71,13 +71,12 @@ def collect(
         raise UsageError(
             f"{store.path}: already exists. Add --resume to go on with it, or choose another folder with --out."
         )
-    task = find_task(env_id)
-    with locked(store.path) as lock, stop_requests(stages.tell) as stop:
+    with Copies(env_id, config.copies) as copies, locked(store.path) as lock, stop_requests(stages.tell) as stop:
         store.guard = lock.check
         store.start()
         remove_leftovers(store.path)
-        _write_or_compare_config(store, task, config, sac, seed, stages)
-        job = _Collection(task, config, sac, seed, store, stages, stop)
+        _write_or_compare_config(store, copies.task, config, sac, seed, stages)
+        job = _Collection(copies, config, sac, seed, store, stages, stop)
         if store.vouches(*(job.path(kind).name for kind in KINDS)):
             stages.tell(f"{store.path}: this collection is finished.")
         else:
@@ -96,7 +95,7 @@ def choose_medium(records: list[Record], random_return: float, share: float) -> 
 class _Collection:
     """What the parts of one collection need to know."""
 
-    task: Task
+    copies: Copies
     config: CollectConfig
     sac: SACConfig
     seed: int
@@ -105,6 +104,7 @@ class _Collection:
     stop: StopRequests
 
     def __post_init__(self) -> None:
+        self.task = self.copies.task
         self._rollouts: dict[Kind, Recorded] = {}
 
     def path(self, kind: Kind) -> Path:
@@ -116,7 +116,7 @@ class _Collection:
         """Record random actions, train, then record what the training led to; files that are there are kept."""
         self._write("random", lambda: [self._random_actions()], "uniform random actions", 0)
         schedule = self.config.schedule(self.task.episode_limit)
-        learner = Learner(self.task, self.sac, schedule, self.seed, self.store, self.stop)
+        learner = Learner(self.copies, self.sac, schedule, self.seed, self.store, self.stop)
         with self.stages.stage("train", "training     ", schedule.rows(len(schedule.rounds))) as advance:
             training = learner.train(advance)
         expert, medium = training.records[-1], self._medium(training.records)
@@ -171,7 +171,7 @@ class _Collection:
                 advance(rows, "")
 
             chance = Chance(self.seed, _ROLLOUT, KINDS.index(kind))
-            return record(self.task, self.config.copies, self.config.rows, chance, act, told)
+            return record(self.copies, self.config.rows, chance, act, told)
 
     def _write(self, kind: Kind, recorded: Callable[[], list[Recorded]], behaviour: str, training_steps: int) -> None:
         path = self.path(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -76,15 +77,24 @@ class Chance:
 
 
 class Copies:
-    """Fresh copies of an environment, reset with the given seeds; a context manager that closes them.
+    """Copies of an environment in step; a context manager that closes them.
 
-    New ones are made for every piece of work: what a simulator may keep over a reset cannot reach the next piece.
+    They are made once, since some simulators are slow and noisy to make. A reset with seeds must bring everything back,
+    as Gymnasium asks of environments: then nothing passes from one piece of work to the next.
+
+    Raises:
+        UsageError: the environment cannot be made, or not be recorded; the message says why.
     """
 
-    def __init__(self, task: Task, seeds: list[int]) -> None:
-        self._task = task
-        self._env = _make(task.env_id, len(seeds))
-        self.observations = _float32(self._env.reset(seed=seeds)[0])  # pyright: ignore[reportArgumentType]
+    def __init__(self, env_id: str, count: int) -> None:
+        self.count = count
+        self._env = _make(env_id, count)
+        try:
+            self.task = _task(self._env, env_id)
+        except UsageError:
+            self._env.close()
+            raise
+        self.observations = np.zeros((count, self.task.observation_size), np.float32)
 
     def __enter__(self) -> Copies:
         return self
@@ -94,13 +104,18 @@ class Copies:
     ) -> None:
         self._env.close()
 
+    def start(self, chance: Chance) -> None:
+        """A new episode in every copy."""
+        seeds = chance.environment_seeds(self.count)
+        self.observations = _float32(self._env.reset(seed=seeds)[0])  # pyright: ignore[reportArgumentType]
+
     def step(self, actions: Float[np.ndarray, "copies act"]) -> Float[np.ndarray, "copies width"]:
         """One step of every copy: the rows it records. An episode that ends is followed by a new one at once.
 
         The successor of a row that ends an episode is the state that was reached, not the state after the reset.
         """
         actions = np.asarray(actions, np.float32)
-        found, rewards, terminated, truncated, infos = self._env.step(self._task.scaled(actions))
+        found, rewards, terminated, truncated, infos = self._env.step(self.task.scaled(actions))
         successors = found = _float32(found)
         ended = terminated | truncated
         if ended.any():
@@ -110,39 +125,52 @@ class Copies:
         reward, terminal, timeout = (np.asarray(flag, np.float32)[:, None] for flag in flags)
         rows = np.concatenate([self.observations, actions, reward, successors, terminal, timeout], axis=1)
         if not np.isfinite(rows).all():
-            raise DataError(f"{self._task.env_id}: the simulator gave a number that is not finite")
+            raise DataError(f"{self.task.env_id}: the simulator gave a number that is not finite")
         self.observations = found
         return rows
 
 
-def find_task(env_id: str) -> Task:
-    """Look at an environment, and refuse one that cannot be recorded with a reason."""
-    env = _make(env_id, 1)
-    try:
-        action, observation = env.single_action_space, env.single_observation_space
-        box = gymnasium.spaces.Box
-        if not isinstance(action, box) or len(action.shape) != 1 or not np.isfinite([action.low, action.high]).all():
-            raise UsageError(f"{env_id} has actions in {action}; they must be a bounded vector of continuous numbers")
-        if not isinstance(observation, box) or len(observation.shape) != 1:
-            raise UsageError(f"{env_id} has observations in {observation}; they must be a vector of numbers")
-        limit = env.spec.max_episode_steps if env.spec is not None else None
-        low, high = action.low.astype(np.float32), action.high.astype(np.float32)
-        return Task(env_id, low, high, observation.shape[0], limit)
-    finally:
-        env.close()
-
-
 def record(
-    task: Task, copies: int, rows: int, chance: Chance, act: Act, told: Callable[[int], None]
+    copies: Copies, rows: int, chance: Chance, act: Act, told: Callable[[int], None]
 ) -> Float[np.ndarray, "steps copies width"]:
-    """Rows of `copies` copies side by side, at least `rows` in all; `told` hears how many there are so far."""
-    steps = -(-rows // copies)
-    recorded = np.empty((steps, copies, task.width), np.float32)
-    with Copies(task, chance.environment_seeds(copies)) as simulators:
-        for step in range(steps):
-            recorded[step] = simulators.step(act(simulators.observations, step))
-            told(min((step + 1) * copies, rows))
+    """Rows of all copies side by side, at least `rows` in all; `told` hears how many there are so far."""
+    steps = -(-rows // copies.count)
+    recorded = np.empty((steps, copies.count, copies.task.width), np.float32)
+    copies.start(chance)
+    for step in range(steps):
+        recorded[step] = copies.step(act(copies.observations, step))
+        told(min((step + 1) * copies.count, rows))
     return recorded
+
+
+def play(copies: Copies, episodes: int, chance: Chance, act: Act) -> Float[np.ndarray, " episodes"]:
+    """Returns of at least `episodes` whole episodes, equally many of each copy.
+
+    To take the first that finish would favour short episodes.
+    """
+    quota = -(-episodes // copies.count)
+    returns, finished = np.zeros((copies.count, quota + 1)), np.zeros(copies.count, int)
+    everyone = np.arange(copies.count)
+    copies.start(chance)
+    for step in itertools.count():
+        columns = copies.task.columns(copies.step(act(copies.observations, step)))
+        returns[everyone, finished] += columns["rewards"]  # the last place takes what comes after the quota
+        finished = np.minimum(finished + (columns["terminated"] + columns["truncated"] > 0.5), quota)
+        if np.all(finished == quota):
+            break
+    return returns[:, :quota].reshape(-1)
+
+
+def _task(env: gymnasium.vector.VectorEnv, env_id: str) -> Task:
+    action, observation = env.single_action_space, env.single_observation_space
+    box = gymnasium.spaces.Box
+    if not isinstance(action, box) or len(action.shape) != 1 or not np.isfinite([action.low, action.high]).all():
+        raise UsageError(f"{env_id} has actions in {action}; they must be a bounded vector of continuous numbers")
+    if not isinstance(observation, box) or len(observation.shape) != 1:
+        raise UsageError(f"{env_id} has observations in {observation}; they must be a vector of numbers")
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    low, high = action.low.astype(np.float32), action.high.astype(np.float32)
+    return Task(env_id, low, high, observation.shape[0], limit)
 
 
 def _make(env_id: str, copies: int) -> gymnasium.vector.VectorEnv:

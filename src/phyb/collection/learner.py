@@ -1,4 +1,4 @@
-"""SAC's training in rounds: each starts with fresh copies of the simulator and ends with all of it on disk.
+"""SAC's training in rounds: each starts with a reset of all copies of the simulator and ends with all of it on disk.
 
 The state of a simulator cannot be saved in general, so nothing of it is carried over: a round resets all copies with
 seeds of its own. A training that was broken off goes on with the round it was in, and gives the same bytes as one that
@@ -19,11 +19,10 @@ from jaxtyping import Float
 from phyb.algorithms import sac
 from phyb.algorithms.problem import Rows
 from phyb.algorithms.sac import SACConfig, SACState
-from phyb.collection.copies import Chance, Copies, Task
+from phyb.collection.copies import Chance, Copies, play
 from phyb.collection.logs import Recorded
 from phyb.collection.settings import Schedule
 from phyb.errors import DataError, DivergenceError
-from phyb.evaluation.returns import episode_returns
 from phyb.interrupt import StopRequests
 from phyb.policy.actor import Actor
 from phyb.storage.store import Store
@@ -61,9 +60,10 @@ class Learner:
     """Trains SAC in a simulator and keeps everything in a store."""
 
     def __init__(
-        self, task: Task, config: SACConfig, schedule: Schedule, seed: int, store: Store, stop: StopRequests
+        self, copies: Copies, config: SACConfig, schedule: Schedule, seed: int, store: Store, stop: StopRequests
     ) -> None:
-        self._task, self._config, self._schedule, self._seed = task, config, schedule, seed
+        self._copies, self._task = copies, copies.task
+        self._config, self._schedule, self._seed = config, schedule, seed
         self._store, self._stop = store, stop
 
     def train(self, told: Callable[[int, str], None]) -> Training:
@@ -96,22 +96,22 @@ class Learner:
         task, schedule, config, memory = self._task, self._schedule, self._config, training.memory
         chance = Chance(self._seed, _ROUND, training.rounds)
         steps, copies, count = schedule.rounds[training.rounds], schedule.copies, schedule.rows(training.rounds)
-        with Copies(task, chance.environment_seeds(copies)) as simulators:
-            for step in range(steps):
-                if count < schedule.random_steps:
-                    actions = chance.generator.uniform(-1.0, 1.0, (copies, task.action_size))
-                else:
-                    actions = draw(training.state.actor, chance.key, step, simulators.observations)
-                memory[count : count + copies] = simulators.step(actions)
-                count += copies
-                if (step + 1) % schedule.turn == 0:
-                    self._stop.check()
-                    told(count)
-                    if count >= schedule.random_steps:
-                        chosen = chance.generator.integers(count, size=(schedule.turn * copies, config.batch_size))
-                        key = jax.random.fold_in(chance.key, steps + step)  # the first `steps` keys draw actions
-                        training.state, metrics = sac.updates(config, training.state, key, self._rows(memory[chosen]))
-                        self._check(metrics, count)
+        self._copies.start(chance)
+        for step in range(steps):
+            if count < schedule.random_steps:
+                actions = chance.generator.uniform(-1.0, 1.0, (copies, task.action_size))
+            else:
+                actions = draw(training.state.actor, chance.key, step, self._copies.observations)
+            memory[count : count + copies] = self._copies.step(actions)
+            count += copies
+            if (step + 1) % schedule.turn == 0:
+                self._stop.check()
+                told(count)
+                if count >= schedule.random_steps:
+                    chosen = chance.generator.integers(count, size=(schedule.turn * copies, config.batch_size))
+                    key = jax.random.fold_in(chance.key, steps + step)  # the first `steps` keys draw actions
+                    training.state, metrics = sac.updates(config, training.state, key, self._rows(memory[chosen]))
+                    self._check(metrics, count)
 
     def _rows(self, rows: np.ndarray) -> Rows:
         columns = self._task.columns(rows)
@@ -126,14 +126,13 @@ class Learner:
             )
 
     def _evaluate(self, actor: Actor, number: int) -> float:
-        chance, step = Chance(self._seed, _EVALUATION, number), iter(range(2**31))
+        chance = Chance(self._seed, _EVALUATION, number)
 
-        def act(observations: np.ndarray) -> np.ndarray:
+        def act(observations: np.ndarray, step: int) -> np.ndarray:
             self._stop.check()
-            return self._task.scaled(draw(actor, chance.key, next(step), observations))
+            return draw(actor, chance.key, step, observations)
 
-        seed = chance.environment_seeds(1)[0]
-        return float(np.mean(episode_returns(act, self._task.env_id, self._schedule.evaluation_episodes, seed)))
+        return float(np.mean(play(self._copies, self._schedule.evaluation_episodes, chance, act)))
 
     def _save(self, training: Training, value: float) -> None:
         store, rounds = self._store, training.rounds

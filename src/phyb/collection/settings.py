@@ -48,7 +48,8 @@ class CollectConfig:
     turn_steps: int = 8
     """Steps of each copy between updates; as many updates follow as there are new rows. Higher saves a little time."""
     evaluation_episodes: int = 10
-    """Episodes of the evaluation after each round. More finds the medium and the expert policy more reliably."""
+    """Episodes of the evaluation after each round, rounded up to a multiple of `copies`. More finds the medium and the
+    expert policy more reliably."""
 
     def __post_init__(self) -> None:
         counts = ("steps", "rows", "copies", "turn_steps", "evaluation_episodes")
