@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from phyb.data.collect import collect_liquidation
-from phyb.envs.tasks import TASKS, Task, find_task, normalized_score
+from phyb.envs.tasks import TASKS, TERMINATION_RULES, Task, find_task, normalized_score
 
 
 def liquidation() -> Task:
@@ -47,6 +47,7 @@ def test_liquidation_facts():
         ("Hopper-v5", -20.272305, 3234.3),
         ("HalfCheetah-v4", -280.178953, 12135.0),
         ("Walker2d-v5", 1.629008, 4592.3),
+        ("Ant-v5", -325.6, 3879.7),
     ],
 )
 def test_scores_run_from_the_low_to_the_high_reference(env_id, low, high):
@@ -60,6 +61,19 @@ def test_scores_run_from_the_low_to_the_high_reference(env_id, low, high):
 def test_ids_and_names_are_unique():
     for field in ("env_id", "name"):
         assert len({getattr(task, field) for task in TASKS}) == len(TASKS)
+
+
+def test_every_known_rule_belongs_to_a_task_and_every_task_has_one():
+    rules = [task.termination for task in TASKS]
+    assert set(rules) == set(TERMINATION_RULES.values())
+    assert len(set(TERMINATION_RULES.values())) == len(TERMINATION_RULES)  # a rule tells its name
+
+
+def test_pendulum_has_a_horizon_and_no_references():
+    task = find_task("pendulum")
+    assert task is not None
+    assert (task.env_id, task.horizon) == ("Pendulum-v1", 200)
+    assert normalized_score(task, -150.0) is None
 
 
 def test_what_is_not_known_is_none():

@@ -85,3 +85,17 @@ def test_all_faults_are_told_at_once():
     training = TrainingConfig(steps=0, log_every=-1)
     with pytest.raises(UsageError, match=r"steps: 0.*\n.*log_every: -1"):
         check_settings(Settings(training=training))
+
+
+@pytest.mark.parametrize(
+    "word", ["auto", "learned", "none", "hopper", "liquidation", "mine:rule", "my.own.module:rule"]
+)
+def test_termination_takes_words_known_rules_and_functions(word):
+    assert TrainingConfig(termination=word).termination == word
+
+
+@pytest.mark.parametrize("setting", ["termination", "reward"])
+@pytest.mark.parametrize("word", ["hoper", "mine:", ":rule", "my-module:rule", "a:b:c", "../rules.py:f", ""])
+def test_other_words_are_refused_by_the_name_of_the_setting(setting, word):
+    with pytest.raises(ValueError, match=f"{setting}: found {word!r}"):
+        TrainingConfig(**{setting: word})
