@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import io
 import json
 import shutil
@@ -15,7 +16,7 @@ from phyb.collection.learner import Record
 from phyb.collection.logs import KINDS
 from phyb.collection.settings import CollectConfig
 from phyb.data import load_log
-from phyb.errors import BusyError, DataError, InterruptedRunError, UsageError
+from phyb.errors import BusyError, DataError, DivergenceError, InterruptedRunError, UsageError
 from phyb.interrupt import StopRequests
 from phyb.storage.lock import locked
 
@@ -190,6 +191,12 @@ def test_an_existing_folder_needs_resume_and_the_same_settings(folder):
     assert contents(folder) == before
 
 
+def test_numbers_that_are_not_finite_stop_the_collection(tmp_path):
+    with pytest.raises(DivergenceError, match="critic_loss"):
+        quietly(tmp_path / "far", sac=dataclasses.replace(SAC, learning_rate=1e30))
+    assert not (tmp_path / "far" / "pendulum-expert.hdf5").exists()
+
+
 def test_a_folder_of_another_kind_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text(
         json.dumps({"format": 2, "written_by": "phyb", "files": {"x": {"size": 0, "sha256": "", "grows": False}}})
@@ -225,7 +232,7 @@ def test_medium_is_the_first_policy_past_a_third_of_the_way(values, random_retur
 
 @pytest.mark.slow
 def test_sac_solves_pendulum(tmp_path):
-    """Random actions earn about -1200 and the best policies about -150."""
+    """Random actions earn about -1200, the best policies about -150."""
     config = CollectConfig(
         steps=16_000, rows=8_000, copies=4, round_steps=200, random_steps=1000, evaluation_episodes=20
     )
