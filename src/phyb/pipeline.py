@@ -313,7 +313,10 @@ def _write_or_compare_config(job: _Job, preset_name: str) -> None:
         _mend_config(job.folder, content)
     found = job.folder.read_config()
     same = ("task", "algorithm", "seed", "env_id", "settings")
-    lines = difference({key: content[key] for key in same}, {key: found.get(key) for key in same})
+    theirs = {key: found.get(key) for key in same}
+    # Settings that did not exist when the run was started have their defaults.
+    theirs["settings"] = Settings.from_json(found.get("settings", {})).to_json()
+    lines = difference({key: content[key] for key in same}, theirs)
     if found.get("data", {}).get("fingerprint") != content["data"]["fingerprint"]:
         lines.append("data: the log differs from the one the run was started with")
     if lines:
