@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 from collections.abc import Callable
 from types import TracebackType
@@ -15,8 +14,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Float, PRNGKeyArray
 
-import phyb.envs  # noqa: F401 - its import registers our own environment ids
-from phyb.errors import DataError, MissingExtraError, UsageError
+from phyb.envs.making import env_errors, registered_id
+from phyb.errors import DataError, UsageError
 
 Act = Callable[[np.ndarray, int], np.ndarray]
 """From (one observation per copy, number of the step) to one action in [-1, 1] per copy."""
@@ -174,21 +173,9 @@ def _task(env: gymnasium.vector.VectorEnv, env_id: str) -> Task:
 
 
 def _make(env_id: str, copies: int) -> gymnasium.vector.VectorEnv:
-    try:
-        module, _, registered_id = env_id.rpartition(":")
-        if module:
-            importlib.import_module(module)
+    with env_errors(env_id):
         mode = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        return gymnasium.make_vec(registered_id, copies, vectorization_mode="sync", vector_kwargs=mode)
-    except gymnasium.error.DependencyNotInstalled as error:
-        if "mujoco" in str(error).lower():
-            raise MissingExtraError("mujoco", f"Collecting in {env_id}") from error
-        raise UsageError(f"cannot make environment {env_id!r}: {error}") from error
-    except (gymnasium.error.Error, ImportError) as error:
-        raise UsageError(
-            f"cannot make environment {env_id!r}: {error} "
-            "(give an id registered with Gymnasium, or module:id to import its module first)"
-        ) from error
+        return gymnasium.make_vec(registered_id(env_id), copies, vectorization_mode="sync", vector_kwargs=mode)
 
 
 def _float32(observations: Any) -> np.ndarray:

@@ -17,9 +17,8 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
-import phyb.envs  # noqa: F401 - its import registers our own environment ids
+from phyb.envs.making import env_errors, registered_id
 from phyb.errors import UsageError
-from phyb.evaluation.returns import env_errors, registered_id
 from phyb.storage.files import write_bytes
 
 PICTURES_PER_SECOND = 25

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from jaxtyping import Float
 
-import phyb.envs  # noqa: F401 - its import registers our own environment ids
-from phyb.errors import MissingExtraError, UsageError
+from phyb.envs.making import env_errors, registered_id
+from phyb.errors import UsageError
 
 MAX_VECTOR_ENVS = 5000
 MAX_SYNC_ENVS = 16
@@ -107,30 +105,6 @@ def mean_interval(
     means = [np.mean(generator.choice(returns, len(returns))) for _ in range(resamples)]
     low, high = np.quantile(means, [0.5 - level / 2, 0.5 + level / 2])
     return float(low), float(high)
-
-
-def registered_id(env_id: str) -> str:
-    """The id without its module, which is imported: module:id."""
-    module, _, registered = env_id.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    return registered
-
-
-@contextlib.contextmanager
-def env_errors(env_id: str) -> Iterator[None]:
-    """Turn what Gymnasium says about making an environment into an error the user can act on."""
-    try:
-        yield
-    except gymnasium.error.DependencyNotInstalled as error:
-        if "mujoco" in str(error).lower():
-            raise MissingExtraError("mujoco", f"Evaluation in {env_id}") from error
-        raise UsageError(f"cannot make environment {env_id!r}: {error}") from error
-    except (gymnasium.error.Error, ImportError) as error:
-        raise UsageError(
-            f"cannot make environment {env_id!r}: {error} "
-            "(give an id registered with Gymnasium, or module:id to import its module first)"
-        ) from error
 
 
 def _make(env_id: str, episodes: int) -> VectorEnv:
