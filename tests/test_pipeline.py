@@ -1,6 +1,7 @@
 """The whole way from a log to a judged policy, small."""
 
 import dataclasses
+import importlib
 import json
 import os
 import shutil
@@ -175,12 +176,18 @@ def test_a_run_in_use_is_refused_with_its_owner(tmp_path):
         tiny(tmp_path, out=tmp_path / "run", resume=True)
 
 
-def test_a_folder_that_vanishes_is_noticed_and_not_made_again(tmp_path, monkeypatch):
-    def vanish(*arguments, **keywords):
-        shutil.rmtree(tmp_path / "run")
-        return diagnose(*arguments, **keywords)
+@pytest.mark.parametrize(
+    "moment", ["phyb.dynamics.diagnose.diagnose", "phyb.pipeline.make_problem", "phyb.pipeline.belief_returns"]
+)
+def test_a_folder_that_vanishes_is_noticed_and_not_made_again(tmp_path, monkeypatch, moment):
+    module, name = moment.rsplit(".", 1)
+    real = getattr(importlib.import_module(module), name)
 
-    monkeypatch.setattr("phyb.dynamics.diagnose.diagnose", vanish)
+    def vanish(*arguments, **keywords):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(moment, vanish)
     with pytest.raises(StorageError, match="deleted, moved or replaced"):
         tiny(tmp_path, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -188,6 +188,7 @@ def _carry_out(job: _Job, cache: Path) -> Run:
     algorithm = PhyB(settings.agent, settings.training.steps)
     state = _optimize(job, algorithm, problem, curve)
     policy = algorithm.policy(state, problem)
+    folder.guard()
     policy.save(folder.policy)
     folder.add(*POLICY_FILES)
     folder.save_json(folder.result.name, _judge(job, policy, state, problem))
@@ -399,6 +400,7 @@ def _optimize(job: _Job, algorithm: PhyB, problem: Problem, curve: list[tuple[in
     with job.stages.stage("policy", "policy", training.steps) as advance:
 
         def progress(step: int, known: dict[str, Any]) -> None:
+            job.folder.guard()
             write_json(job.folder.timing, job.stages.seconds_so_far())
             score = known.get("normalized_score")
             real = f" · score {score:.1f}" if score is not None else ""

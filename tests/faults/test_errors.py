@@ -60,14 +60,14 @@ def files(folder):
     }
 
 
-def fail_everywhere(monkeypatch, tmp_path, work, step=1):
+def fail_everywhere(monkeypatch, tmp_path, work):
     """Do `work(folder)` once unbroken; then, for each call, fail there, look at the error, go on, and compare."""
     (tmp_path / "whole").mkdir()
     with failing_disk(monkeypatch, None) as count:
         work(tmp_path / "whole")
     expected, kinds = files(tmp_path / "whole"), itertools.cycle(KINDS)
     assert count[0] > 5
-    for call in range(1, count[0] + 1, step):
+    for call in range(1, count[0] + 1):
         kind, folder = next(kinds), tmp_path / f"fails-at-{call}"
         folder.mkdir()
         with failing_disk(monkeypatch, call, kind), contextlib.suppress(StorageError):
@@ -114,7 +114,7 @@ def test_pool_training_survives_a_failure_at_every_call(monkeypatch, tmp_path):
         if found.not_kept is not None:
             raise found.not_kept
 
-    fail_everywhere(monkeypatch, tmp_path, work, step=3)
+    fail_everywhere(monkeypatch, tmp_path, work)
 
 
 def test_a_whole_run_on_a_full_disk_says_so_and_goes_on_when_there_is_room(monkeypatch, tmp_path):

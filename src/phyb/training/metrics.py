@@ -27,6 +27,7 @@ class MetricsWriter:
         self.text = bytearray(begin)
         self._path = folder.metrics
         self._tell = tell
+        folder.guard()
         write_bytes(self._path, begin)
         with storage_errors(self._path):
             self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND)
