@@ -177,7 +177,8 @@ def test_a_run_in_use_is_refused_with_its_owner(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "moment", ["phyb.dynamics.diagnose.diagnose", "phyb.pipeline.make_problem", "phyb.pipeline.belief_returns"]
+    "moment",
+    ["phyb.dynamics.diagnose.diagnose", "phyb.pipeline.make_problem", "phyb.evaluation.judging.belief_returns"],
 )
 def test_a_folder_that_vanishes_is_noticed_and_not_made_again(tmp_path, monkeypatch, moment):
     module, name = moment.rsplit(".", 1)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from phyb.data.files import load_log, save_log
     from phyb.data.log import Log
-    from phyb.pipeline import Run, evaluate_run, train
+    from phyb.evaluation.judging import evaluate_run
+    from phyb.pipeline import Run, train
     from phyb.policy.policy import Policy, load_policy
     from phyb.training.settings import Settings, preset
 
@@ -31,7 +32,7 @@ _HOMES = {
     "Policy": "phyb.policy.policy",
     "Run": "phyb.pipeline",
     "Settings": "phyb.training.settings",
-    "evaluate_run": "phyb.pipeline",
+    "evaluate_run": "phyb.evaluation.judging",
     "load_log": "phyb.data.files",
     "load_policy": "phyb.policy.policy",
     "preset": "phyb.training.settings",

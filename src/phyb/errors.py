@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class PhybError(Exception):
     """Something the user can mend; the message says what was found, where, and what to do."""
@@ -62,3 +65,15 @@ class InterruptedRunError(PhybError):
     """A run was asked to stop and has saved its state."""
 
     exit_code = 130
+
+
+@contextlib.contextmanager
+def memory_errors(advice: str) -> Iterator[None]:
+    """Say in plain words that memory ran out, which numpy and XLA tell in different ways, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # XLA's error is a RuntimeError; naming it would import jax here
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        found = str(error).splitlines()[0] if str(error) else "no more could be had"
+        raise MemoryShortError(f"Memory ran short ({found}). {advice}") from error

@@ -5,15 +5,11 @@ The command line and the Python function `phyb.train` are two doors to the same 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 
@@ -30,35 +26,24 @@ from phyb.envs import rewards
 from phyb.envs.endings import Ending, compare, resolve
 from phyb.envs.functions import RowFunction
 from phyb.envs.liquidation import ENV_ID
-from phyb.envs.oracle import rule_return
-from phyb.envs.rules import RULES
-from phyb.envs.tasks import Task, find_task, normalized_score
-from phyb.errors import DataError, MemoryShortError, UsageError
-from phyb.evaluation.belief_return import belief_returns
-from phyb.evaluation.film import check_film_path, film_episode
-from phyb.evaluation.returns import (
-    ReturnSummary,
-    episode_returns,
-    mean_interval,
-    runs_fast,
-    start_observations,
-    summarize,
-)
-from phyb.interrupt import StopRequests, stop_requests
+from phyb.envs.tasks import Task, find_task
+from phyb.errors import DataError, UsageError, memory_errors
+from phyb.evaluation.judging import judge, judge_on_the_way
+from phyb.interrupt import stop_requests
 from phyb.policy.policy import Policy, load_policy
-from phyb.storage.files import json_bytes, read_json, write_json
-from phyb.storage.lock import NAME as LOCK
-from phyb.storage.lock import locked
-from phyb.storage.store import FORMAT_VERSION
-from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder, versions
+from phyb.storage.files import read_json, write_json
+from phyb.storage.lock import is_in_use, locked
+from phyb.training.config import write_or_compare_config
+from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
+from phyb.training.job import Job
 from phyb.training.loop import optimize
 from phyb.training.progress import Stages
-from phyb.training.settings import Preset, Settings, TrainingConfig, check_settings, difference, preset
+from phyb.training.settings import Preset, Settings, check_settings, preset
 
-# Steps imagined for one estimate of the return under the belief, and episodes of a simulator that is not vectorised:
-# on the way, and at the end.
-_BELIEF_STEPS, _FINAL_BELIEF_STEPS = 20_000, 100_000
-_SLOW_EPISODES, _FINAL_SLOW_EPISODES = 20, 100
+_MEMORY_ADVICE = (
+    "Lower --members-at-once while the pool is trained, or --real-batch-size, --rollouts and --policy-hidden "
+    "afterwards. What was saved stays: the same settings go on with --resume on a larger machine."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,44 +53,6 @@ class Run:
     folder: Path
     policy: Policy
     result: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """What `train` was asked for, resolved."""
-
-    name: str
-    log: Log
-    task: Task | None
-    ending: Ending
-    reward: RowFunction | None
-    env_id: str | None
-    settings: Settings
-    seed: int
-    folder: RunFolder
-    stages: Stages
-    stop: StopRequests
-
-    @property
-    def discount(self) -> float:
-        chosen = self.settings.training.discount
-        return chosen if chosen is not None else self.task.discount if self.task is not None else 0.99
-
-    @property
-    def horizon(self) -> int:
-        return self.task.horizon if self.task is not None else int(self.log.episode_lengths().max())
-
-    def belief_episodes(self, final: bool) -> int:
-        """Imagined episodes of an evaluation: fewer where episodes are long."""
-        return max(50, (_FINAL_BELIEF_STEPS if final else _BELIEF_STEPS) // self.horizon)
-
-    def episodes(self, final: bool) -> int:
-        """Episodes of an evaluation: as set, but few where the simulator is slow."""
-        training = self.settings.training
-        asked = training.final_episodes if final else training.evaluation_episodes
-        if self.env_id is None or runs_fast(self.env_id):
-            return asked
-        return min(asked, _FINAL_SLOW_EPISODES if final else _SLOW_EPISODES)
 
 
 def train(
@@ -146,12 +93,12 @@ def train(
     stages = Stages(console)
     name = _name_of(data)
     folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{PhyB.name}-seed{seed}")
-    if not resume and _in_use(folder):
+    if not resume and is_in_use(folder.path, folder.manifest.name):
         raise UsageError(
             f"{folder.path}: already exists. Add --resume to go on with it or to see its result, "
             "or choose another folder with --out."
         )
-    with locked(folder.path) as lock, stop_requests(stages.tell) as stop, _memory_errors():
+    with locked(folder.path) as lock, stop_requests(stages.tell) as stop, memory_errors(_MEMORY_ADVICE):
         folder.guard = lock.check
         folder.open()
         stages.seconds |= _seconds_before(folder)
@@ -166,8 +113,8 @@ def train(
                 stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
         task = find_task(env_id or log.env_id or "")
         ending = _ending(log, settings.training.termination, task, stages)
-        job = _Job(name, log, task, ending, reward, env_id, settings, seed, folder, stages, stop)
-        _write_or_compare_config(job, preset_name)
+        job = Job(name, log, task, ending, reward, env_id, settings, seed, folder, stages, stop)
+        write_or_compare_config(job, preset_name)
         if folder.finished:
             stages.tell(f"{folder.path}: this run is finished; here is its result.")
             if not folder.report.is_file():
@@ -176,7 +123,7 @@ def train(
         return _carry_out(job, cache_folder(cache))
 
 
-def _carry_out(job: _Job, cache: Path) -> Run:
+def _carry_out(job: Job, cache: Path) -> Run:
     """All stages of a run whose log is loaded; whatever the folder already vouches for is not done again."""
     folder, settings = job.folder, job.settings
     job.stop.check()
@@ -191,23 +138,16 @@ def _carry_out(job: _Job, cache: Path) -> Run:
     folder.guard()
     policy.save(folder.policy)
     folder.add(*POLICY_FILES)
-    folder.save_json(folder.result.name, _judge(job, policy, state, problem))
+    folder.save_json(folder.result.name, judge(job, policy, state, problem))
     _write_report(job)
     return Run(folder.path, policy, read_json(folder.result))
 
 
-def _write_report(job: _Job) -> None:
+def _write_report(job: Job) -> None:
     from phyb.report.page import write_report
 
     with job.stages.stage("report", "report", 1):
         write_report(job.folder.path)
-
-
-def _in_use(folder: RunFolder) -> bool:
-    """Whether a folder holds anything but what a run leaves that was refused before it began: lock and manifest."""
-    if not folder.path.is_dir():
-        return folder.path.exists()
-    return any(item.name not in (LOCK, folder.manifest.name) for item in folder.path.iterdir())
 
 
 def _seconds_before(folder: RunFolder) -> dict[str, float]:
@@ -217,21 +157,6 @@ def _seconds_before(folder: RunFolder) -> dict[str, float]:
         return {str(name): float(seconds) for name, seconds in found.items()}
     except (DataError, AttributeError, TypeError, ValueError):
         return {}
-
-
-@contextlib.contextmanager
-def _memory_errors() -> Iterator[None]:
-    """Say in plain words that memory ran out, which numpy and XLA tell in different ways."""
-    try:
-        yield
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise MemoryShortError(
-            f"Memory ran short ({str(error).splitlines()[0] if str(error) else 'no more could be had'}). Lower "
-            "--members-at-once while the pool is trained, or --real-batch-size, --rollouts and --policy-hidden "
-            "afterwards. What was saved stays: the same settings go on with --resume on a larger machine."
-        ) from error
 
 
 def _name_of(data: str | os.PathLike[str] | Log) -> str:
@@ -284,68 +209,7 @@ def _with_rewards(log: Log, function: RowFunction, word: str, stages: Stages) ->
     return dataclasses.replace(log, rewards=found)
 
 
-def _write_or_compare_config(job: _Job, preset_name: str) -> None:
-    content = {
-        "format": FORMAT_VERSION,
-        "task": job.name,
-        "algorithm": PhyB.name,
-        "preset": preset_name,
-        "seed": job.seed,
-        "env_id": job.env_id,
-        "data": {
-            "fingerprint": job.log.fingerprint(),
-            "rows": len(job.log),
-            "episodes": int(job.log.episode_ends.sum()),
-            "provenance": dict(job.log.provenance),
-        },
-        "resolved": {
-            "discount": job.discount,
-            "horizon": job.horizon,
-            "termination": job.ending.name,
-            "reward": job.settings.training.reward,
-        },
-        "settings": job.settings.to_json(),
-        "versions": versions(),
-    }
-    if not job.folder.config.is_file():
-        job.folder.save_json(job.folder.config.name, content)
-        return
-    if not job.folder.vouches(job.folder.config.name):
-        _mend_config(job.folder, content)
-    found = job.folder.read_config()
-    same = ("task", "algorithm", "seed", "env_id", "settings")
-    theirs = {key: found.get(key) for key in same}
-    # Settings that did not exist when the run was started have their defaults.
-    theirs["settings"] = Settings.from_json(found.get("settings", {})).to_json()
-    lines = difference({key: content[key] for key in same}, theirs)
-    if found.get("data", {}).get("fingerprint") != content["data"]["fingerprint"]:
-        lines.append("data: the log differs from the one the run was started with")
-    if lines:
-        raise UsageError(
-            f"{job.folder.path}: holds a run with other settings:\n  "
-            + "\n  ".join(lines)
-            + "\nChoose another folder with --out, or give the run's own settings."
-        )
-    changed = difference(content["versions"], found.get("versions") or {})
-    if changed:
-        job.stages.tell(
-            "This run was started with other versions, so its last digits may differ from an unbroken run:\n  "
-            + "\n  ".join(changed)
-        )
-
-
-def _mend_config(folder: RunFolder, content: dict[str, Any]) -> None:
-    """Restore a config.json that is not what was written, if the settings given now are the run's own."""
-    entry = folder.entries.get(folder.config.name)
-    if entry is not None and hashlib.sha256(json_bytes(content)).hexdigest() != entry.sha256:
-        raise DataError(
-            f"{folder.config}: is damaged, and the settings given now are not those the run was started with, so that "
-            f"it cannot be restored. See what can still be used with: phyb doctor {folder.path}"
-        )
-    folder.save_json(folder.config.name, content)
-
-
-def _train_pool(job: _Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
+def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
     """The pool and its learning curve, judged on hold-out episodes."""
     config, learn = job.settings.pool, job.ending.how == "learned"
     keeping = Keeping(job.folder, POOL_FILES, job.settings.training.pool_checkpoint_seconds, job.stop)
@@ -376,26 +240,11 @@ def _train_pool(job: _Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
     return pool, found.curve
 
 
-def _optimize(job: _Job, algorithm: PhyB, problem: Problem, curve: list[tuple[int, float]]) -> PhyBState:
+def _optimize(job: Job, algorithm: PhyB, problem: Problem, curve: list[tuple[int, float]]) -> PhyBState:
     training = job.settings.training
 
     def evaluate(state: PhyBState, step: int) -> dict[str, Any]:
-        policy = algorithm.policy(state, problem)
-        found: dict[str, Any] = {}
-        starts = np.asarray(problem.starts[: job.belief_episodes(False)])
-        if job.env_id is not None:
-            act = _stoppable(policy, job.stop)
-            real = summarize(episode_returns(act, job.env_id, job.episodes(False), job.seed + 1))
-            found |= {"true_return": real.mean, "true_std_error": real.std_error}
-            if job.task is not None:
-                found["normalized_score"] = normalized_score(job.task, real.mean)
-        imagined = _belief_summary(job, policy, state, problem, starts, step)
-        value = state.slow_value(problem.standardizer(problem.starts)).mean() * problem.reward_scale
-        return found | {
-            "belief_return": imagined.mean,
-            "belief_std_error": imagined.std_error,
-            "start_value": float(value),
-        }
+        return judge_on_the_way(job, algorithm.policy(state, problem), state, problem, step)
 
     with job.stages.stage("policy", "policy", training.steps) as advance:
 
@@ -419,141 +268,3 @@ def _optimize(job: _Job, algorithm: PhyB, problem: Problem, curve: list[tuple[in
             stop=job.stop,
             tell=job.stages.tell,
         )
-
-
-def _stoppable(policy: Policy, stop: StopRequests) -> Callable[[np.ndarray], np.ndarray]:
-    """The policy's actions, until somebody asks to stop: simulated episodes can take minutes."""
-
-    def act(observations: np.ndarray) -> np.ndarray:
-        stop.check()
-        return policy.act(observations)
-
-    return act
-
-
-def _belief_summary(
-    job: _Job, policy: Policy, state: PhyBState, problem: Problem, starts: np.ndarray, step: int
-) -> ReturnSummary:
-    key = jax.random.fold_in(jax.random.key(job.seed), 1_000_000_007 + step)
-    belief = job.settings.agent.belief
-    return summarize(belief_returns(key, policy, state.slow_value, problem, belief, starts))
-
-
-def _judge(job: _Job, policy: Policy, state: PhyBState, problem: Problem) -> dict[str, Any]:
-    """Everything result.json says; null where there is no simulator or no reference."""
-    seed = job.seed + 10_007
-    finished = job.log.episode_returns()[: int((job.log.terminated | job.log.truncated).sum())]
-    result: dict[str, Any] = {
-        "task": job.name,
-        "algorithm": PhyB.name,
-        "preset": job.folder.read_config()["preset"],
-        "seed": job.seed,
-        "steps": job.settings.training.steps,
-        "normalized_score": None,
-        "mean_return": None,
-        "std_error": None,
-        "cvar_10": None,
-        "optimal_return": job.task.optimal_return if job.task is not None else None,
-        "regret": None,
-        "behaviour_return": float(finished.mean()),
-        "episodes": None,
-        "rules": {},
-    }
-    starts = np.asarray(problem.starts[: job.belief_episodes(True)])
-    with job.stages.stage("evaluate", "judge ", job.episodes(True)) as advance:
-        if job.env_id is not None:
-            count = job.episodes(True)
-            act = _stoppable(policy, job.stop)
-            returns = episode_returns(act, job.env_id, count, seed, lambda done: advance(done, ""))
-            real = summarize(returns)
-            starts = start_observations(job.env_id, count, seed)[: job.belief_episodes(True)]
-            result |= {
-                "mean_return": real.mean,
-                "std_error": _finite_or_none(real.std_error),
-                "cvar_10": real.cvar_10,
-                "episodes": real.episodes,
-            }
-            if job.task is not None:
-                result["normalized_score"] = normalized_score(job.task, real.mean)
-            if result["optimal_return"] is not None:
-                result["regret"] = result["optimal_return"] - real.mean
-        imagined = _belief_summary(job, policy, state, problem, starts, job.settings.training.steps + 1)
-    result |= {"belief_return": imagined.mean, "belief_std_error": _finite_or_none(imagined.std_error)}
-    result["belief_is_lower_bound"] = _is_lower_bound(result)
-    if job.task is not None and job.task.name == "liquidation":
-        for name, rule in RULES.items():
-            value = rule_return(rule)
-            result["rules"][name] = {
-                "mean_return": value,
-                "normalized_score": normalized_score(job.task, value),
-            }
-    result["wall_seconds"] = {name: round(seconds, 2) for name, seconds in job.stages.seconds.items()}
-    result["versions"] = versions()
-    return result
-
-
-def _is_lower_bound(result: dict[str, Any]) -> bool | None:
-    """Whether the return under the belief is at or below the true one within two standard errors of their gap."""
-    if result["mean_return"] is None or result["std_error"] is None or result["belief_std_error"] is None:
-        return None
-    error = float(np.hypot(result["std_error"], result["belief_std_error"]))
-    return bool(result["belief_return"] <= result["mean_return"] + 2.0 * error)
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
-def evaluate_run(
-    run_folder: str | os.PathLike[str],
-    episodes: int | None = None,
-    env: str | None = None,
-    seed: int = 12_345,
-    console: Console | None = None,
-    render: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
-    """Run the policy of a run folder in a simulator and summarise what it earns.
-
-    Args:
-        run_folder: a finished run.
-        episodes: how many episodes to run; None runs 20,000 where the simulator is vectorised, else 100.
-        env: another simulator than the run's own.
-        seed: seeds the simulator.
-        console: where progress is shown.
-        render: where to write a film of one episode, a name ending in .gif; None films nothing.
-    """
-    config = RunFolder(run_folder).read_config()
-    env_id = env or config.get("env_id")
-    if env_id is None:
-        raise UsageError(f"{run_folder}: this run has no simulator. Name one with --env, such as --env Hopper-v5.")
-    if render is not None:
-        check_film_path(render)
-    policy, task = load_policy(run_folder), find_task(env_id)
-    if episodes is None:
-        episodes = TrainingConfig.final_episodes if runs_fast(env_id) else _FINAL_SLOW_EPISODES
-    stages, film = Stages(console), None
-    if render is not None:  # first, since it can fail and is soon done
-        with stages.stage("film", "film    ", 1):
-            film = film_episode(policy.act, env_id, render, seed)
-    with stages.stage("evaluate", "episodes", episodes) as advance:
-        returns = episode_returns(policy.act, env_id, episodes, seed, lambda done: advance(done, ""))
-    found, interval = summarize(returns), mean_interval(returns)
-    optimum = task.optimal_return if task is not None else None
-
-    def score(mean_return: float) -> float | None:
-        return normalized_score(task, mean_return) if task is not None else None
-
-    return {
-        "env_id": env_id,
-        "mean_return": found.mean,
-        "interval_95": interval,
-        "std_error": _finite_or_none(found.std_error),
-        "cvar_10": found.cvar_10,
-        "episodes": found.episodes,
-        "min": found.min,
-        "max": found.max,
-        "normalized_score": score(found.mean),
-        "normalized_interval_95": None if interval is None or score(0.0) is None else tuple(map(score, interval)),
-        "regret": optimum - found.mean if optimum is not None else None,
-        "film": None if film is None else dataclasses.asdict(film),
-    }

@@ -17,13 +17,13 @@ from phyb.collection.learner import Learner, Record, draw
 from phyb.collection.logs import KINDS, Kind, Recorded, package_versions, to_log
 from phyb.collection.settings import CollectConfig
 from phyb.data.files import load_log, save_log
-from phyb.errors import DataError, UsageError
+from phyb.errors import DataError, UsageError, memory_errors
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.policy.actor import Actor
 from phyb.storage.files import read_json, remove_leftovers
-from phyb.storage.lock import NAME as LOCK
-from phyb.storage.lock import locked
+from phyb.storage.lock import is_in_use, locked
 from phyb.storage.store import Store
+from phyb.training.config import refuse_other_settings, tell_other_versions
 from phyb.training.progress import Stages
 from phyb.training.settings import difference
 
@@ -67,11 +67,16 @@ def collect(
         raise UsageError(f"the seed must be 0 or more, got {seed}")
     config, sac = config or CollectConfig(), sac or SACConfig()
     store, stages = Store(out), Stages(console)
-    if not resume and store.path.exists() and _in_use(store.path):
+    if not resume and is_in_use(store.path):
         raise UsageError(
             f"{store.path}: already exists. Add --resume to go on with it, or choose another folder with --out."
         )
-    with Copies(env_id, config.copies) as copies, locked(store.path) as lock, stop_requests(stages.tell) as stop:
+    with (
+        Copies(env_id, config.copies) as copies,
+        locked(store.path) as lock,
+        stop_requests(stages.tell) as stop,
+        memory_errors("Lower --rows, --steps or --copies. What was saved stays: go on with --resume."),
+    ):
         store.guard = lock.check
         store.start()
         remove_leftovers(store.path)
@@ -192,11 +197,6 @@ class _Collection:
         self.store.add(path.name)
 
 
-def _in_use(path: Path) -> bool:
-    """Whether a folder holds anything but an abandoned lock."""
-    return not path.is_dir() or any(item.name != LOCK for item in path.iterdir())
-
-
 def _write_or_compare_config(
     store: Store, task: Task, config: CollectConfig, sac: SACConfig, seed: int, stages: Stages
 ) -> None:
@@ -212,15 +212,5 @@ def _write_or_compare_config(
     if not isinstance(found, dict) or found.get("format") != FORMAT_VERSION:
         raise DataError(f"{store.path / CONFIG}: is damaged, or was written by another version of phyb.")
     lines = difference(same, {name: found.get(name) for name in same})
-    if lines:
-        raise UsageError(
-            f"{store.path}: holds a collection with other settings:\n  "
-            + "\n  ".join(lines)
-            + "\nChoose another folder with --out, or give the settings it was started with."
-        )
-    changed = difference(content["versions"], found.get("versions") or {})
-    if changed:
-        stages.tell(
-            "This collection was started under other versions, so that its numbers may differ from an unbroken one:\n  "
-            + "\n  ".join(changed)
-        )
+    refuse_other_settings(store.path, lines)
+    tell_other_versions(content["versions"], found.get("versions"), stages.tell)

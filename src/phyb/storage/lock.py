@@ -82,6 +82,13 @@ def owner(folder: Path) -> str | None:
     return None
 
 
+def is_in_use(folder: Path, *harmless: str) -> bool:
+    """Whether a path holds anything but an abandoned lock and the files named, which a refused start leaves behind."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(item.name not in (NAME, *harmless) for item in folder.iterdir())
+
+
 def _take(handle: int, path: Path) -> None:
     try:
         import fcntl
