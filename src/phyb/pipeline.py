@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from phyb.algorithms.phyb import PhyB, PhyBState
-from phyb.algorithms.problem import Problem, make_problem
+from phyb.algorithms.problem import Problem, make_problem, prediction_bytes, remember
 from phyb.data.collect import collect_liquidation
 from phyb.data.files import load_log
 from phyb.data.log import Log
@@ -133,6 +133,8 @@ def _carry_out(job: Job, cache: Path) -> Run:
         job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.ending.how, reward=job.reward
     )
     algorithm = PhyB(settings.agent, settings.training.steps)
+    if algorithm.asks_about_log and prediction_bytes(problem) <= settings.training.prediction_memory * 2**30:
+        problem = remember(problem)
     state = _optimize(job, algorithm, problem, curve)
     policy = algorithm.policy(state, problem)
     folder.guard()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
-from phyb.algorithms.problem import make_problem
+from phyb.algorithms.problem import make_problem, prediction_bytes, remember
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
 from phyb.networks import move_towards
@@ -145,6 +145,31 @@ def test_the_evaluation_phase_keeps_the_weights_at_the_reference(algorithm, prob
     np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
     step, candidates, _ = improve(states[2])
     assert float(jnp.abs(step.weights - candidates.reference).max()) > 0.1
+
+
+def test_what_the_pool_says_about_the_log_is_asked_once(problem):
+    pool, known = problem.world.pool, remember(problem, block=64)  # the last block is shorter
+    chosen = jnp.asarray([ROWS - 1, 0, 70, 70])
+    rows = problem.take(chosen)
+    asked = pool.predict(jnp.arange(pool.size), rows.observations, problem.world.env_action(rows.actions))
+    assert problem.recall(chosen) is None
+    for kept, fresh in zip(known.recall(chosen), asked, strict=True):
+        np.testing.assert_allclose(kept, fresh, rtol=1e-5, atol=1e-6)
+    assert sum(leaf.nbytes for leaf in known.remembered) == prediction_bytes(problem)
+
+
+def test_targets_from_remembered_predictions_are_those_of_the_models(start, problem):
+    algorithm = PhyB(dataclasses.replace(CONFIG, real_target="belief"), total_steps=10)
+    assert algorithm.asks_about_log
+    target = jax.jit(algorithm._real_target)
+    chosen = jnp.arange(40)
+    rows, told = problem.take(chosen), remember(problem).recall(chosen)
+    asked = target(jax.random.key(1), start, problem, rows)
+    np.testing.assert_allclose(target(jax.random.key(1), start, problem, rows, told), asked, rtol=1e-4, atol=1e-5)
+    shifted = told._replace(reward_mean=told.reward_mean + problem.reward_scale)  # proof that they are used
+    np.testing.assert_allclose(
+        target(jax.random.key(1), start, problem, rows, shifted), asked + 1.0, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_terminal_rows_do_not_bootstrap_and_truncated_rows_do(algorithm, start, problem):

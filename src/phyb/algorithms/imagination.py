@@ -19,6 +19,7 @@ from phyb.belief.backup import (
     member_backups,
 )
 from phyb.belief.weights import ranks
+from phyb.dynamics.pool import Prediction
 
 
 def belief_step(
@@ -30,16 +31,18 @@ def belief_step(
     actions: Float[Array, "rows act"],
     *,
     rank_value: Value | None = None,
+    told: Prediction | None = None,
 ) -> tuple[Imagined, Belief]:
     """Ask a fresh draw of models about (state, action) rows and weigh what they say.
 
     `value` maps standardised observations to values; `rank_value`, if given, ranks and weighs the members instead.
+    `told` is what all members predict on these rows, where that is known already.
     """
     assert problem.world is not None, "this algorithm needs a pool"
     key_draw, key_noise, key_weights = jax.random.split(key, 3)
     members = draw(key_draw, config, problem.world.pool)
     noise = belief_noise(key_noise, config, observations.shape[0], problem.observation_size)
-    imagined = imagine(problem.world, config, members, observations, actions, noise)
+    imagined = imagine(problem.world, config, members, observations, actions, noise, told)
 
     def backups(value: Value) -> Array:
         bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.problem import Problem, Rows
 from phyb.belief.backup import Belief, BeliefConfig, Imagined, Value, follow
+from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import clone
@@ -146,6 +147,11 @@ class PhyB:
         self._actor_optimizer = optax.adam(schedule(config.actor_learning_rate, 0.0))
         self._critic_optimizer = optax.adam(schedule(config.critic_learning_rate, start))
 
+    @property
+    def asks_about_log(self) -> bool:
+        """Whether updates ask the pool about logged rows, so that its answers are worth remembering."""
+        return self.config.real_target == "belief"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PhyB) and (self.config, self.total_steps) == (other.config, other.total_steps)
 
@@ -193,7 +199,8 @@ class PhyB:
         """One update; pure, so that chunks of updates compile into one call."""
         cfg = self.config
         keys = jax.random.split(state.key, 7)
-        real = problem.sample(keys[1], cfg.real_batch_size)
+        logged = problem.draw(keys[1], cfg.real_batch_size)
+        real = problem.take(logged)
         observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
         candidates = self._candidates(keys[2], state, observations, real)
         step, step_size = self._improve(state, observations, candidates)
@@ -205,7 +212,7 @@ class PhyB:
         imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
         rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
 
-        real_target = self._real_target(keys[6], state, problem, real)
+        real_target = self._real_target(keys[6], state, problem, real, problem.recall(logged))
         targets = jnp.clip(jnp.concatenate([real_target, belief.target]), problem.value_low, problem.value_high)
         actions = jnp.concatenate([real.actions, imagined_actions])
         weight = jnp.concatenate(
@@ -304,10 +311,16 @@ class PhyB:
         return jax.lax.stop_gradient(step), jnp.mean(beta)
 
     def _believe(
-        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, observations: Array, actions: Array
+        self,
+        key: PRNGKeyArray,
+        state: PhyBState,
+        problem: Problem,
+        observations: Array,
+        actions: Array,
+        told: Prediction | None = None,
     ) -> tuple[Imagined, Belief]:
         if self.config.value_estimator == "amortised":
-            return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions)
+            return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions, told=told)
         key, key_value = jax.random.split(key)
 
         def direct(critics: Critics) -> Value:
@@ -315,7 +328,7 @@ class PhyB:
 
         return belief_step(
             key, self.config.belief, direct(state.slow_critics), problem, observations, actions,
-            rank_value=direct(state.critics),
+            rank_value=direct(state.critics), told=told,
         )  # fmt: skip
 
     def direct_value(
@@ -333,9 +346,11 @@ class PhyB:
         q = critics.least(observations, squash(candidates.draws))
         return mirror_step(q, candidates.reference, state.step_size, cfg.potential_mix).value
 
-    def _real_target(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows) -> Array:
+    def _real_target(
+        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows, told: Prediction | None = None
+    ) -> Array:
         if self.config.real_target == "belief":
-            return self._believe(key, state, problem, real.observations, real.actions)[1].target
+            return self._believe(key, state, problem, real.observations, real.actions, told)[1].target
         successor = state.slow_value(problem.standardizer(real.next_observations))
         return real.rewards + problem.discount * (1.0 - real.terminated) * successor
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.belief.backup import RewardRule, TerminationRule, World
 from phyb.data.log import Log
-from phyb.dynamics.pool import Pool
+from phyb.dynamics.pool import Pool, Prediction
 from phyb.networks import Standardizer
 
 
@@ -38,6 +39,8 @@ class Problem(eqx.Module):
     value_low: Float[Array, ""]
     value_high: Float[Array, ""]
     world: World | None
+    remembered: Prediction | None
+    """What every member predicts on every logged row: the pool is frozen, so that once is enough. None asks again."""
     discount: float = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
 
@@ -51,10 +54,21 @@ class Problem(eqx.Module):
         """Numbers in one action."""
         return self.rows.actions.shape[1]
 
+    def draw(self, key: PRNGKeyArray, count: int) -> Int[Array, " count"]:
+        """`count` row numbers, drawn with replacement."""
+        return jax.random.randint(key, (count,), 0, self.rows.rewards.shape[0])
+
+    def take(self, chosen: Int[Array, " count"]) -> Rows:
+        """The logged transitions of these row numbers."""
+        return Rows(*(leaf[chosen] for leaf in self.rows))
+
     def sample(self, key: PRNGKeyArray, count: int) -> Rows:
         """`count` logged transitions, drawn with replacement."""
-        chosen = jax.random.randint(key, (count,), 0, self.rows.rewards.shape[0])
-        return Rows(*(leaf[chosen] for leaf in self.rows))
+        return self.take(self.draw(key, count))
+
+    def recall(self, chosen: Int[Array, " count"]) -> Prediction | None:
+        """What all members predict on these rows, if it is remembered."""
+        return None if self.remembered is None else jax.tree.map(lambda leaf: leaf[:, chosen], self.remembered)
 
 
 def make_problem(
@@ -110,6 +124,30 @@ def make_problem(
         value_low,
         value_high,
         world,
+        None,
         discount,
         horizon,
     )
+
+
+def prediction_bytes(problem: Problem) -> int:
+    """Memory that `remember` would take."""
+    assert problem.world is not None, "there is no pool to remember"
+    numbers = 2 * problem.observation_size + 3
+    return 4 * problem.world.pool.size * problem.rows.rewards.shape[0] * numbers
+
+
+def remember(problem: Problem, block: int = 4096) -> Problem:
+    """The problem with all that the pool says about logged rows, asked in blocks of rows."""
+    assert problem.world is not None, "there is no pool to remember"
+    world, rows = problem.world, problem.rows
+    members = jnp.arange(world.pool.size)
+
+    @jax.jit
+    def ask(observations: Array, actions: Array) -> Prediction:
+        return world.pool.predict(members, observations, world.env_action(actions))
+
+    count = rows.rewards.shape[0]
+    told = [ask(rows.observations[i : i + block], rows.actions[i : i + block]) for i in range(0, count, block)]
+    joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *told)
+    return dataclasses.replace(problem, remembered=joined)

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.belief.weights import Draw, WeightRule, draw_members, ranks, subset_weights
-from phyb.dynamics.pool import Pool
+from phyb.dynamics.pool import Pool, Prediction
+from phyb.networks import take
 
 Value = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows"]]
 TerminationRule = Callable[[Array, Array, Array], Array]
@@ -143,14 +144,16 @@ def imagine(
     observations: Float[Array, "rows obs"],
     actions: Float[Array, "rows act"],
     noise: Float[Array, "drawn_or_1 samples rows obs"],
+    told: Prediction | None = None,
 ) -> Imagined:
     """Successors, expected rewards and survival, as each drawn member sees them.
 
     Rewards are the members' means: the backup is an expectation, and the mean is the expectation of the reward. A
-    known reward is averaged over the imagined successors for the same reason.
+    known reward is averaged over the imagined successors for the same reason. `told` is what all members of the pool
+    predict on these rows, where that is known already.
     """
     env_actions = world.env_action(actions)
-    told = world.pool.predict(members, observations, env_actions)
+    told = world.pool.predict(members, observations, env_actions) if told is None else take(told, members)
     successors = told.next_mean[:, None] + told.next_std[:, None] * noise
     if world.termination == "none":
         alive = jnp.ones(successors.shape[:-1])

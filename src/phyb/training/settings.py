@@ -49,6 +49,9 @@ class TrainingConfig:
     """How imagined episodes end: auto takes the task's rule where one is known, else learned; none never ends them;
     hopper, halfcheetah, walker2d, ant, pendulum, liquidation are known rules; or package.module:function, which takes
     rows of observations, actions and next observations and gives booleans."""
+    prediction_memory: float = 2.0
+    """Most GiB for what the models predict on logged rows, computed once since the pool is frozen; used where
+    `real_target` is belief. 0 asks the models anew in every update, which is slower."""
     reward: str = "learned"
     """What imagined steps earn: learned, or package.module:function, which takes the same rows and gives numbers. The
     rewards of the log are then computed anew by it. Less is left to learn, and nothing of it can be exploited."""
@@ -161,7 +164,7 @@ _AT_LEAST_ONE = (
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "keep_best", "pool_checkpoint_seconds", "clone_steps", "evaluation_steps", "logged_candidates",
-    "logged_noise", "model_weight_decay", "log_std_bound_weight", "nll_beta", "uniform_mix",
+    "logged_noise", "model_weight_decay", "prediction_memory", "log_std_bound_weight", "nll_beta", "uniform_mix",
     "kth_min_probability", "wall_start", "prior_strength",
 )  # fmt: skip
 _ABOVE_ZERO = (
