@@ -217,6 +217,14 @@ def test_scores_that_say_nothing_are_refused(scores, found):
             statistic(scores)
 
 
+def test_scores_with_axes_that_do_not_fit_are_refused():
+    with pytest.raises(UsageError, match=r"leading axes differ.*'a': \(2, 3\)"):
+        mean({"a": np.zeros((2, 3)), "b": np.zeros(3)})
+    for needs_plain_numbers in (mean_and_std, lambda scores: interval(mean, scores)):
+        with pytest.raises(UsageError, match=r"task a has scores of shape \(2, 3\)"):
+            needs_plain_numbers({"a": np.zeros((2, 3))})
+
+
 def test_comparisons_of_other_tasks_and_impossible_levels_are_refused():
     with pytest.raises(UsageError, match="same tasks"):
         probability_of_improvement({"a": [1.0]}, {"b": [1.0]})

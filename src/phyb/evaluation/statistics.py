@@ -2,7 +2,7 @@
 
 Scores are normalised so that 1 is the reference (a score of 100 is 1.0). They come as an array (seeds, tasks) or as a
 mapping from the name of a task to its seeds, which may be of different numbers. The arrays of a mapping may have
-leading axes; every function works on the last one and keeps the others, which is how the bootstrap is vectorised.
+leading axes: statistics work on the last axis and keep the others, which is how the bootstrap is vectorised.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def runs_by_task(scores: Scores) -> Runs:
             raise UsageError(f"task {task} has no scores")
         if not np.all(np.isfinite(found)):
             raise UsageError(f"task {task}: {np.count_nonzero(~np.isfinite(found))} of its scores are not finite")
+    if len({found.shape[:-1] for found in runs.values()}) > 1:
+        raise UsageError(f"leading axes differ between tasks: { ({task: x.shape for task, x in runs.items()}) }")
     return runs
 
 
@@ -56,7 +58,7 @@ def mean_and_std(scores: Scores) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation (n - 1) over the seeds of each task; the latter is not a number for one seed."""
     return {
         task: (float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else float("nan"))
-        for task, found in runs_by_task(scores).items()
+        for task, found in _single_numbers(scores).items()
     }
 
 
@@ -154,7 +156,7 @@ def interval(
     generator = np.random.default_rng(seed)
 
     def drawn_anew(scores: Scores) -> Runs:
-        runs = runs_by_task(scores)
+        runs = _single_numbers(scores)
         single = [task for task, found in runs.items() if len(found) < 2]
         if single:
             raise UsageError(f"an interval needs at least 2 seeds of every task; only 1 of: {', '.join(single)}")
@@ -172,6 +174,14 @@ def aggregate(scores: Scores, level: float = 0.95, resamples: int = 10_000, seed
         low, high = interval(statistic, scores, level=level, resamples=resamples, seed=seed)
         found[statistic.__name__] = Estimate(float(statistic(scores)), float(low), float(high))
     return found
+
+
+def _single_numbers(scores: Scores) -> Runs:
+    runs = runs_by_task(scores)
+    for task, found in runs.items():
+        if found.ndim > 1:
+            raise UsageError(f"task {task} has scores of shape {found.shape}; expected one number per seed")
+    return runs
 
 
 def _task_means(scores: Scores) -> Float[np.ndarray, "tasks *batch"]:
