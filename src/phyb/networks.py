@@ -42,6 +42,21 @@ class MLP(eqx.Module):
             self.biases.append(jax.random.uniform(bias_key, (out,), minval=-1.0, maxval=1.0) / jnp.sqrt(float(inp)))
         self.activation = activation
 
+    @property
+    def inputs(self) -> int:
+        """Numbers in one row of input."""
+        return self.weights[0].shape[-2]
+
+    @property
+    def outputs(self) -> int:
+        """Numbers in one row of output."""
+        return self.weights[-1].shape[-1]
+
+    @property
+    def hidden(self) -> list[int]:
+        """Units of each layer between them."""
+        return [int(weight.shape[-1]) for weight in self.weights[:-1]]
+
     def __call__(self, rows: Float[Array, "*batch inp"]) -> Float[Array, "*batch out"]:
         """The output for each row of the batch."""
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):

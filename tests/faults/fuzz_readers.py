@@ -25,6 +25,7 @@ from phyb.data import load_log, save_log
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
 from phyb.policy.policy import Policy, load_policy
+from phyb.policy.vae import PerturbedDecoder
 from phyb.report.source import read_run
 from phyb.storage.files import read_json
 from phyb.storage.trees import load_arrays, load_tree, read_about, save_tree
@@ -61,8 +62,10 @@ def readers(scratch: Path) -> list[Reader]:
     like = jax.eval_shape(lambda: tree)
     save_tree(scratch / "tree.safetensors", tree, {"step": 7, "note": {"a": [1, 2.5, None]}})
     arrays = ({"tree.safetensors": (scratch / "tree.safetensors").read_bytes()},)
-    actor = Actor(jax.random.key(0), 3, 2, (8, 8))
-    Policy(actor, Standardizer(jnp.zeros(3), jnp.ones(3)), -jnp.ones(2), jnp.ones(2)).save(scratch / "policy")
+    actors = (Actor(jax.random.key(0), 3, 2, (8, 8)), PerturbedDecoder.of_sizes(3, 2, (8, 8), 4, (8,)))
+    for actor in actors:
+        policy = Policy(actor, Standardizer(jnp.zeros(3), jnp.ones(3)), -jnp.ones(2), jnp.ones(2))
+        policy.save(scratch / actor.kind)
     settings = tuple({"config.json": json.dumps(preset(name).to_json()).encode()} for name in ("cpu", "released"))
     parts = {"config": config(), "result": result(), "diagnostics": diagnostics(), "metrics": metrics()}
     run = _files(write_run(scratch / "run", **parts))
@@ -97,7 +100,7 @@ def readers(scratch: Path) -> list[Reader]:
         Reader(
             "load_policy",
             load_policy,
-            (_files(scratch / "policy"),),
+            tuple(_files(scratch / actor.kind) for actor in actors),
             {"policy.json": (blind, odd_json), "policy.safetensors": (blind, odd_arrays)},
         ),
         Reader(

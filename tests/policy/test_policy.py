@@ -9,19 +9,26 @@ import numpy as np
 import pytest
 
 from phyb.errors import DataError
-from phyb.networks import Standardizer
+from phyb.networks import MLP, Standardizer
 from phyb.policy.actor import Actor
 from phyb.policy.policy import Policy, load_policy
+from phyb.policy.vae import PerturbedDecoder
+
+
+def of(actor):
+    standardizer = Standardizer(jnp.array([1.0, -2.0, 3.0]), jnp.array([0.5, 10.0, 0.0]))
+    return Policy(actor, standardizer, jnp.array([-2.0, 0.0]), jnp.array([0.5, 7.0]))
 
 
 @pytest.fixture(scope="module")
 def policy():
-    return Policy(
-        Actor(jax.random.key(0), 3, 2, (8, 8)),
-        Standardizer(jnp.array([1.0, -2.0, 3.0]), jnp.array([0.5, 10.0, 0.0])),
-        jnp.array([-2.0, 0.0]),
-        jnp.array([0.5, 7.0]),
-    )
+    return of(Actor(jax.random.key(0), 3, 2, (8, 8)))
+
+
+@pytest.fixture(scope="module")
+def near_the_log():
+    decoder, perturbation = (MLP(jax.random.key(1), sizes) for sizes in ((3 + 4, 8, 2), (3 + 2, 6, 5, 2)))
+    return of(PerturbedDecoder(decoder, perturbation, jnp.asarray(0.25)))
 
 
 @pytest.fixture
@@ -73,6 +80,29 @@ def test_a_saved_policy_acts_bit_for_bit_the_same(policy, observations, tmp_path
         assert eqx.tree_equal(loaded, policy)
 
 
+def test_a_perturbed_decoder_acts_within_bounds_and_comes_back_bit_for_bit(near_the_log, observations, tmp_path):
+    actions = near_the_log.act(observations)
+    assert actions.shape == (50, 2)
+    assert np.all((actions >= [-2.0, 0.0]) & (actions <= [0.5, 7.0]))
+    assert np.all(np.std(actions, axis=0) > 0.01)
+    loaded = load_policy(near_the_log.save(tmp_path))
+    np.testing.assert_array_equal(loaded.act(observations), actions)
+    assert eqx.tree_equal(loaded, near_the_log)
+    about = json.loads((tmp_path / "policy.json").read_text())
+    assert {name: about[name] for name in ("kind", "hidden", "latent", "perturbation_hidden")} == {
+        "kind": "perturbed-decoder",
+        "hidden": [8],
+        "latent": 4,
+        "perturbation_hidden": [6, 5],
+    }
+
+
+def test_what_a_later_version_may_note_beside_is_passed_over(policy, tmp_path):
+    path = policy.save(tmp_path) / "policy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"note": "anything"}))
+    assert eqx.tree_equal(load_policy(tmp_path), policy)
+
+
 def test_the_description_is_plain_json(policy, tmp_path):
     about = json.loads((policy.save(tmp_path) / "policy.json").read_text())
     assert (about["observation_size"], about["action_size"], about["hidden"]) == (3, 2, [8, 8])
@@ -102,6 +132,13 @@ def test_damaged_or_missing_files_are_named(policy, tmp_path, name, damage):
         {"hidden": None},
         {"observation_size": 3.0},
         {"hidden": [10**12, 8]},
+        {"hidden": 8},
+        {"kind": "oracle"},
+        {"kind": ["tanh-gaussian"]},
+        {"kind": "perturbed-decoder"},
+        {"kind": "perturbed-decoder", "latent": [4], "perturbation_hidden": [8]},
+        {"kind": "perturbed-decoder", "latent": 4, "perturbation_hidden": 8},
+        {"kind": "perturbed-decoder", "latent": 4, "perturbation_hidden": [8]},
     ],
 )
 def test_a_description_that_does_not_fit_the_arrays_is_refused(policy, tmp_path, change):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -39,6 +39,9 @@ class Actor(eqx.Module):
 
     trunk: MLP
 
+    kind: ClassVar[str] = "tanh-gaussian"
+    sized_by: ClassVar[tuple[str, ...]] = ("hidden",)
+
     def __init__(self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int]) -> None:
         self.trunk = MLP(key, (observations, *hidden, 2 * actions))
 
@@ -46,6 +49,19 @@ class Actor(eqx.Module):
         """The Gaussian for each row."""
         mean, log_std = jnp.split(self.trunk(observations), 2, axis=-1)
         return Gaussian(mean, soft_clamp(log_std, -4.0, 1.0))
+
+    def mode(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
+        """The tanh of the mean: the action in (-1, 1) of a policy that does not explore."""
+        return squash(self(observations).mean)
+
+    def sizes(self) -> dict[str, int | list[int]]:
+        """What `of_sizes` needs to build the same network, beside the sizes of observation and action."""
+        return {"hidden": self.trunk.hidden}
+
+    @classmethod
+    def of_sizes(cls, observations: int, actions: int, hidden: Sequence[int]) -> Actor:
+        """An untrained actor of these sizes."""
+        return cls(jax.random.key(0), observations, actions, hidden)
 
 
 def squash(draws: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,26 +14,29 @@ from jaxtyping import Array, Float
 
 from phyb.errors import DataError
 from phyb.networks import Standardizer
-from phyb.policy.actor import Actor, squash
+from phyb.policy.actor import Actor
+from phyb.policy.vae import PerturbedDecoder
 from phyb.storage.files import read_json, write_json
 from phyb.storage.store import digest, inside
 from phyb.storage.trees import load_tree, save_tree
 
 FORMAT_VERSION = 1
 _MAX_LAYERS = 100
+_ACTORS: tuple[type[Actor] | type[PerturbedDecoder], ...] = (Actor, PerturbedDecoder)
+"""What can be deployed: modules with a `kind`, an action `mode(observations)`, and `sizes` to build them again."""
 
 
 class Policy(eqx.Module):
-    """A deterministic policy: the mean action of an actor, scaled to the action bounds of the log."""
+    """A deterministic policy: the mode of an actor, scaled to the action bounds of the log."""
 
-    actor: Actor
+    actor: Actor | PerturbedDecoder
     standardizer: Standardizer
     action_low: Float[Array, " act"]
     action_high: Float[Array, " act"]
 
     def normalized(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
-        """Mean actions in [-1, 1]; a pure function for use inside compiled code."""
-        return squash(self.actor(self.standardizer(observations)).mean)
+        """Actions in [-1, 1]; a pure function for use inside compiled code."""
+        return self.actor.mode(self.standardizer(observations))
 
     def act(self, observation: np.ndarray | Array) -> np.ndarray:
         """The action for one observation, or one action per row of a batch of observations."""
@@ -46,10 +50,9 @@ class Policy(eqx.Module):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write `policy.safetensors` and `policy.json` into the folder."""
         path = Path(folder)
-        widths = [int(weight.shape[1]) for weight in self.actor.trunk.weights[:-1]]
         sizes = {"observation_size": len(self.standardizer.mean), "action_size": len(self.action_low)}
         save_tree(path / "policy.safetensors", self)
-        about = {"format": FORMAT_VERSION, "kind": "tanh-gaussian", "hidden": widths, **sizes}
+        about = {"format": FORMAT_VERSION, "kind": self.actor.kind, **self.actor.sizes(), **sizes}
         write_json(path / "policy.json", about | {"sha256": digest(path / "policy.safetensors")[1]})
         return path
 
@@ -78,18 +81,23 @@ def load_policy(folder: str | os.PathLike[str]) -> Policy:
     try:
         if about["format"] != FORMAT_VERSION:
             raise DataError(f"{path}: policy format {about['format']!r:.40} is not known to this version of phyb.")
-        sizes = [about["observation_size"], about["action_size"], *about["hidden"]]
-        if len(sizes) > _MAX_LAYERS or not all(type(size) is int and 0 < size <= 65_536 for size in sizes):
-            raise ValueError(f"sizes {sizes!r:.80}")
+        actor = next((actor for actor in _ACTORS if actor.kind == about["kind"]), None)
+        if actor is None:
+            raise DataError(f"{path}: policies of kind {about['kind']!r:.40} are not known to this version of phyb.")
+        blank = jax.eval_shape(lambda: _blank(actor, about))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{description}: is not a policy description ({error}).") from error
     checksum = about.get("sha256")  # policies of phyb 0.1 have none
     if checksum is not None and os.path.isfile(arrays) and checksum != digest(arrays)[1]:
         raise DataError(f"{arrays}: is damaged; its checksum is not the one in {description.name}.")
+    return load_tree(arrays, blank)
 
-    def blank() -> Policy:
-        observations, actions, *hidden = sizes
-        ones, bounds = jnp.ones(observations), jnp.ones(actions)
-        return Policy(Actor(jax.random.key(0), observations, actions, hidden), Standardizer(ones, ones), bounds, bounds)
 
-    return load_tree(arrays, jax.eval_shape(blank))
+def _blank(actor: type[Actor] | type[PerturbedDecoder], about: dict[str, Any]) -> Policy:
+    """A policy of the described sizes, to be filled; other sizes than whole numbers of reason give an error."""
+    observations, actions, *sizes = (about[name] for name in ("observation_size", "action_size", *actor.sized_by))
+    flat = [observations, actions, *(n for size in sizes for n in (size if isinstance(size, list) else [size]))]
+    if len(flat) > _MAX_LAYERS or not all(type(size) is int and 0 < size <= 65_536 for size in flat):
+        raise ValueError(f"sizes {flat!r:.80}")
+    ones, bounds = jnp.ones(observations), jnp.ones(actions)
+    return Policy(actor.of_sizes(observations, actions, *sizes), Standardizer(ones, ones), bounds, bounds)
