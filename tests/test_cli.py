@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from phyb.cli import Train, main, parse
-from phyb.training.settings import preset
+from phyb.algorithms.registry import ALGORITHMS
+from phyb.cli import Train, _data_in, main, parse
+from phyb.training.settings import known_dataset, preset
 
 TINY = (
     "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --ensemble-size 3 --subset-size 2 "
@@ -37,12 +38,35 @@ def test_train_help_explains_every_setting(capsys):
     code, out, _ = run(capsys, "train", "--help")
     assert code == 0
     flags = {word.strip("│, ") for word in out.split() if word.startswith("--")}
-    for part in (preset("cpu").pool, preset("cpu").agent, preset("cpu").agent.belief, preset("cpu").training):
+    cpu = preset("cpu")
+    assert cpu.pool is not None
+    for part in (cpu.pool, cpu.agent, cpu.agent.belief, cpu.training):
         for name in part.__dataclass_fields__:
             if name != "belief":
                 assert f"--{name.replace('_', '-')}" in flags
                 documented = type(part).__doc__
                 assert documented
+
+
+def test_the_algorithm_on_the_command_line_decides_which_settings_there_are(capsys):
+    command = parse(["train", "liquidation", "--algorithm=bc", "--batch-size", "7"])
+    assert (command.agent.batch_size, command.training.steps) == (7, preset("cpu", "bc").training.steps)
+    code, out, _ = run(capsys, "train", "--algorithm", "bc", "--help")
+    assert code == 0
+    assert "--batch-size" in out
+    assert "--pool-size" not in out
+    assert "--belief-temperature" not in out
+
+
+def test_the_log_on_the_command_line_is_read_ahead():
+    words = _data_in(["train", "logs/medium-replay.hdf5", "--out", "runs/walker2d-expert", "--env", "Hopper-v5"])
+    assert known_dataset(words) == "hopper-medium-replay"
+
+
+def test_algorithms_lists_what_there_is(capsys):
+    code, out, _ = run(capsys, "algorithms")
+    assert code == 0
+    assert all(name in out for name in ALGORITHMS)
 
 
 HELP = [[], ["evaluate"], ["report"], ["data"], ["data", "describe"], ["oracle"], ["verify"]]
@@ -101,6 +125,8 @@ def test_oracle_shows_the_optimum(capsys):
         (["train", "liquidation", "--subset-size", "20"], "subset_size"),
         (["train", "liquidation", "--no-such-option", "1"], "no-such-option"),
         (["train", "liquidation", "--termination", "hoper"], "expected one of auto, learned, none, hopper"),
+        (["train", "liquidation", "--algorithm", "cqll"], "no such algorithm"),
+        (["train", "liquidation", "--algorithm", "bc", "--preset", "released"], "only the presets cpu, paper"),
         (["evaluate", "nowhere"], "not a run folder"),
         (["report", "nowhere"], "not a run folder"),
     ],

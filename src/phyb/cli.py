@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
-from phyb.algorithms.phyb import PhyBConfig
+from phyb.algorithms.registry import find
 from phyb.algorithms.sac import SACConfig
 from phyb.collection.settings import CollectConfig
 from phyb.dynamics.fit import PoolConfig
@@ -27,9 +27,18 @@ Exit codes: 0 done, 1 verify or doctor found something wrong, 2 the request or t
 diverged, 4 a file cannot be written, 5 memory ran short, 6 another process works on the run, 130 stopped on request."""
 
 
+Agent = TypeVar("Agent")
+Models = TypeVar("Models")
+
+
 @dataclasses.dataclass(frozen=True)
-class Train:
-    """Train PhyB on a log and judge the policy.
+class NoModels:
+    """Stands where the settings of the pool would, for algorithms without one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train(Generic[Models, Agent]):
+    """Train an algorithm on a log and judge the policy.
 
     DATA is a built-in task (liquidation), a log file (.hdf5 in D4RL layout, or .npz) or minari:ID from the local
     cache. Stages: collect or load the log, train the pool of models, optimise the policy, judge it, write the
@@ -39,6 +48,8 @@ class Train:
     Try:  phyb train liquidation --seed 1
     or:   phyb train hopper-medium.hdf5 --env Hopper-v5 --out runs/hopper
     or:   phyb train mylog.npz --subset-size 3 --steps 50000
+    or:   phyb train liquidation --algorithm cql
+    and:  phyb train --algorithm cql --help  for the settings of another algorithm
     """
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
@@ -46,11 +57,13 @@ class Train:
     env: str | None = None
     """Gymnasium id of a simulator to judge the policy in (module:id imports the module first). Without it the policy
     is trained all the same and judged under the belief only."""
-    algorithm: Literal["phyb"] = "phyb"
-    """What to train."""
+    algorithm: str = "phyb"
+    """What to train, see: phyb algorithms; or package.module:Class for one of your own. It decides which settings there
+    are below."""
     preset: Preset = "cpu"
-    """Defaults of all settings below: cpu (two cores, minutes), paper (the paper's table and formulas), released (the
-    rules of the released research code). The defaults shown here are those of the preset on the command line."""
+    """Defaults of all settings below: cpu (two cores, minutes), paper (what the algorithm's paper says, for the dataset
+    at hand where it says so), released (PhyB by the rules of its released research code). The defaults shown here are
+    those of the preset on the command line."""
     seed: int = 0
     """Seeds the log of a built-in task, the pool, the policy and the evaluation."""
     out: Path | None = None
@@ -59,8 +72,8 @@ class Train:
     """Go on with the run in that folder, or start it if there is none."""
     cache: Path | None = None
     """Folder of trained pools; by default $PHYB_CACHE, else phyb in the user's cache folder."""
-    pool: PoolConfig = dataclasses.field(default_factory=PoolConfig)
-    agent: PhyBConfig = dataclasses.field(default_factory=PhyBConfig)
+    pool: Models = tyro.MISSING
+    agent: Agent = tyro.MISSING
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
 
     def run(self, console: Console) -> None:
@@ -68,10 +81,12 @@ class Train:
         from phyb.pipeline import train
         from phyb.report.tables import result_table
 
-        settings = Settings(self.pool, self.agent, self.training)
+        pool = self.pool if isinstance(self.pool, PoolConfig) else None
+        settings = Settings(pool, self.agent, self.training)
         run = train(
             self.data,
             env=self.env,
+            algorithm=self.algorithm,
             preset_name=self.preset,
             settings=settings,
             seed=self.seed,
@@ -82,6 +97,20 @@ class Train:
         )
         console.print(result_table(run.result))
         console.print(f"Report: {(run.folder / 'report.html').resolve()}", highlight=False, soft_wrap=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithms:
+    """List the algorithms that phyb train knows: what they do, whether they learn models, and their papers.
+
+    Try:  phyb algorithms
+    """
+
+    def run(self, console: Console) -> None:
+        """Print the table."""
+        from phyb.report.tables import algorithm_table
+
+        console.print(algorithm_table())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,12 +353,16 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def parse(arguments: list[str]) -> Train | Evaluate | Report | Doctor | Oracle | Verify | Collect | Data:
-    """The command in the arguments. Settings that are not given come from the preset that is."""
-    settings = preset(_preset_in(arguments))
-    train = Train(tyro.MISSING, pool=settings.pool, agent=settings.agent, training=settings.training)
+def parse(arguments: list[str]) -> Any:
+    """The command in the arguments. Settings that are not given come from the algorithm and the preset that are."""
+    algorithm, dataset = _word_after("--algorithm", arguments) or "phyb", _data_in(arguments)
+    settings = preset(_preset_in(arguments), algorithm, dataset)
+    pool = settings.pool or NoModels()
+    train = Train(tyro.MISSING, pool=pool, agent=settings.agent, training=settings.training)
+    kind = Train[type(pool), find(algorithm).config_class]
     commands = (
-        Annotated[OmitArgPrefixes[Train], subcommand("train", default=train)]
+        Annotated[OmitArgPrefixes[kind], subcommand("train", default=train)]
+        | Annotated[Algorithms, subcommand("algorithms")]
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Doctor, subcommand("doctor")]
@@ -344,13 +377,24 @@ def parse(arguments: list[str]) -> Train | Evaluate | Report | Doctor | Oracle |
         raise UsageError(str(error)) from error
 
 
+def _word_after(option: str, arguments: list[str]) -> str:
+    """What an option is set to, read ahead because it decides which other options there are, or their defaults."""
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else after
+    return ""
+
+
 def _preset_in(arguments: list[str]) -> Preset:
-    """The preset named on the command line, read ahead because it decides the defaults of everything else."""
-    for position, word in enumerate(arguments):
-        name = word.partition("=")[2] or (arguments[position + 1] if position + 1 < len(arguments) else "")
-        if word.partition("=")[0] == "--preset" and name in ("cpu", "paper", "released"):
-            return name  # pyright: ignore[reportReturnType]
-    return "cpu"
+    name = _word_after("--preset", arguments)
+    return name if name in ("cpu", "paper", "released") else "cpu"  # pyright: ignore[reportReturnType]
+
+
+def _data_in(arguments: list[str]) -> str:
+    """What the arguments of train say about the log: where it is, and its simulator."""
+    words = [word for word in arguments[1:] if word.startswith("minari:") or word.endswith((".hdf5", ".h5", ".npz"))]
+    return " ".join([*words[:1], _word_after("--env", arguments)])
 
 
 def _escape(text: str) -> str:

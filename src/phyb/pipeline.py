@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from phyb.algorithms.phyb import PhyB, PhyBState
 from phyb.algorithms.problem import Problem, make_problem, prediction_bytes, remember
+from phyb.algorithms.registry import find
 from phyb.data.collect import collect_liquidation
 from phyb.data.files import load_log
 from phyb.data.log import Log
@@ -41,8 +41,8 @@ from phyb.training.progress import Stages
 from phyb.training.settings import Preset, Settings, check_settings, preset
 
 _MEMORY_ADVICE = (
-    "Lower --members-at-once while the pool is trained, or --real-batch-size, --rollouts and --policy-hidden "
-    "afterwards. What was saved stays: the same settings go on with --resume on a larger machine."
+    "Lower --members-at-once while the pool is trained, or --policy-hidden and the batch size afterwards. "
+    " What was saved stays: the same settings go on with --resume on a larger machine."
 )
 
 
@@ -59,6 +59,7 @@ def train(
     data: str | os.PathLike[str] | Log,
     *,
     env: str | None = None,
+    algorithm: str = "phyb",
     preset_name: Preset = "cpu",
     settings: Settings | None = None,
     seed: int = 0,
@@ -67,15 +68,16 @@ def train(
     cache: str | os.PathLike[str] | None = None,
     console: Console | None = None,
 ) -> Run:
-    """Train PhyB on a log and judge the policy.
+    """Train an algorithm on a log and judge the policy.
 
     Args:
         data: the name of a built-in task ("liquidation"), the path of a log file, or a `Log`.
         env: Gymnasium id of a simulator to judge the policy in; without it the policy is judged under the belief only.
-        preset_name: which defaults to take: "cpu", "paper" or "released".
-        settings: every setting; None takes the preset's.
+        algorithm: what to train: a name in `phyb algorithms`, or package.module:Class.
+        preset_name: which defaults to take: "cpu", "paper" or, for PhyB, "released".
+        settings: every setting, those of the algorithm among them; None takes the preset's.
         seed: seeds the log of a built-in task, the pool, the policy and the evaluation.
-        out: run folder; None names it `runs/TASK-phyb-seedS`.
+        out: run folder; None names it `runs/TASK-ALGORITHM-seedS`.
         resume: go on with the run in that folder, or start it if there is none; a finished run is shown again.
         cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
         console: where progress is shown; None shows it on the terminal.
@@ -88,11 +90,14 @@ def train(
         StorageError: something cannot be written; what was saved before stays.
         InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
     """
-    settings = settings or preset(preset_name)
+    learner = find(algorithm)
+    settings = settings or preset(preset_name, learner, _words_of(data, env))
+    if not isinstance(settings.agent, learner.config_class) or (settings.pool is None) is learner.needs_pool:
+        raise UsageError(f"These settings are not of {learner.name}; take them from preset('cpu', {algorithm!r}).")
     check_settings(settings)
     stages = Stages(console)
     name = _name_of(data)
-    folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{PhyB.name}-seed{seed}")
+    folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{learner.name}-seed{seed}")
     if not resume and is_in_use(folder.path, folder.manifest.name):
         raise UsageError(
             f"{folder.path}: already exists. Add --resume to go on with it or to see its result, "
@@ -113,7 +118,8 @@ def train(
                 stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
         task = find_task(env_id or log.env_id or "")
         ending = _ending(log, settings.training.termination, task, stages)
-        job = Job(name, log, task, ending, reward, env_id, settings, seed, folder, stages, stop)
+        agent = learner(settings.agent, settings.training.steps)
+        job = Job(name, agent, log, task, ending, reward, env_id, settings, seed, folder, stages, stop)
         write_or_compare_config(job, preset_name)
         if folder.finished:
             stages.tell(f"{folder.path}: this run is finished; here is its result.")
@@ -125,17 +131,20 @@ def train(
 
 def _carry_out(job: Job, cache: Path) -> Run:
     """All stages of a run whose log is loaded; whatever the folder already vouches for is not done again."""
-    folder, settings = job.folder, job.settings
+    folder, algorithm = job.folder, job.algorithm
     job.stop.check()
-    pool, curve = _train_pool(job, cache)
+    pool, curve = _train_pool(job, cache) if algorithm.needs_pool else (None, [])
+    if pool is None and job.env_id is None:
+        job.stages.tell(
+            f"Nothing will judge this policy: {algorithm.name} learns no models, and --env names no simulator."
+        )
     job.stop.check()
     problem = make_problem(
         job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.ending.how, reward=job.reward
     )
-    algorithm = PhyB(settings.agent, settings.training.steps)
-    if algorithm.asks_about_log and prediction_bytes(problem) <= settings.training.prediction_memory * 2**30:
+    if algorithm.asks_about_log and prediction_bytes(problem) <= job.settings.training.prediction_memory * 2**30:
         problem = remember(problem)
-    state = _optimize(job, algorithm, problem, curve)
+    state = _optimize(job, problem, curve)
     policy = algorithm.policy(state, problem)
     folder.guard()
     policy.save(folder.policy)
@@ -166,6 +175,11 @@ def _name_of(data: str | os.PathLike[str] | Log) -> str:
         return (data.env_id or "log").replace("/", "-").lower()
     name = str(data).removeprefix("minari:")
     return Path(name).stem if Path(name).suffix else name.replace("/", "-")
+
+
+def _words_of(data: str | os.PathLike[str] | Log, env: str | None) -> str:
+    """All that is said about where the log comes from."""
+    return f"{data.env_id if isinstance(data, Log) else data} {env or ''}"
 
 
 def _open(data: str | os.PathLike[str] | Log, env: str | None, settings: Settings, seed: int) -> tuple[Log, str | None]:
@@ -214,6 +228,7 @@ def _with_rewards(log: Log, function: RowFunction, word: str, stages: Stages) ->
 def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
     """The pool and its learning curve, judged on hold-out episodes."""
     config, learn = job.settings.pool, job.ending.how == "learned"
+    assert config is not None, "this algorithm needs a pool"
     keeping = Keeping(job.folder, POOL_FILES, job.settings.training.pool_checkpoint_seconds, job.stop)
     with job.stages.stage("pool", "pool  ", config.pool_size * config.model_steps) as advance:
 
@@ -242,10 +257,10 @@ def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
     return pool, found.curve
 
 
-def _optimize(job: Job, algorithm: PhyB, problem: Problem, curve: list[tuple[int, float]]) -> PhyBState:
-    training = job.settings.training
+def _optimize(job: Job, problem: Problem, curve: list[tuple[int, float]]) -> Any:
+    training, algorithm = job.settings.training, job.algorithm
 
-    def evaluate(state: PhyBState, step: int) -> dict[str, Any]:
+    def evaluate(state: Any, step: int) -> dict[str, Any]:
         return judge_on_the_way(job, algorithm.policy(state, problem), state, problem, step)
 
     with job.stages.stage("policy", "policy", training.steps) as advance:
@@ -253,9 +268,9 @@ def _optimize(job: Job, algorithm: PhyB, problem: Problem, curve: list[tuple[int
         def progress(step: int, known: dict[str, Any]) -> None:
             job.folder.guard()
             write_json(job.folder.timing, job.stages.seconds_so_far())
-            score = known.get("normalized_score")
-            real = f" · score {score:.1f}" if score is not None else ""
-            advance(step, f"return under the belief {known['belief_return']:.1f}{real}")
+            shown = {"return under the belief": "belief_return", "score": "normalized_score"}
+            found = {words: known[key] for words, key in shown.items() if known.get(key) is not None}
+            advance(step, " · ".join(f"{words} {number:.1f}" for words, number in found.items()))
 
         preface = [("pool", step, {"holdout_nll": loss}) for step, loss in curve]
         return optimize(

@@ -3,19 +3,75 @@ import json
 
 import pytest
 
+from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.belief.backup import BeliefConfig
-from phyb.errors import UsageError
-from phyb.training.settings import Settings, TrainingConfig, check_settings, difference, preset
+from phyb.errors import DataError, UsageError
+from phyb.training.settings import Settings, TrainingConfig, check_settings, difference, known_dataset, preset
+
+EVERY_PRESET = [(algorithm, name) for algorithm in ALGORITHMS for name in load(algorithm).presets]
 
 
-@pytest.mark.parametrize("name", ["cpu", "paper", "released"])
-def test_settings_survive_json(name):
-    settings = preset(name)
-    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+@pytest.mark.parametrize(("algorithm", "name"), EVERY_PRESET)
+def test_settings_survive_json(algorithm, name):
+    settings = preset(name, algorithm)
+    assert Settings.from_json(json.loads(json.dumps(settings.to_json())), algorithm) == settings
+
+
+@pytest.mark.parametrize(("algorithm", "name"), EVERY_PRESET)
+def test_every_preset_can_be_used_on_every_dataset_it_knows(algorithm, name):
+    for dataset in ("", *load(algorithm).datasets):
+        check_settings(preset(name, algorithm, dataset))
+
+
+def test_every_algorithm_has_a_preset_for_two_cores_and_one_of_its_paper():
+    for algorithm in ALGORITHMS:
+        assert {"cpu", "paper"} <= set(load(algorithm).presets)
+
+
+def test_every_name_of_a_dataset_is_one_that_can_be_recognised():
+    for algorithm in ALGORITHMS:
+        assert all(known_dataset(dataset) == dataset for dataset in load(algorithm).datasets)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("hopper-medium-v2.hdf5", "hopper-medium"),
+        ("logs/halfcheetah/medium_expert.hdf5", "halfcheetah-medium-expert"),
+        ("minari:mujoco/walker2d/expert-v0", "walker2d-expert"),
+        ("random.npz Hopper-v5", "hopper-random"),
+        ("liquidation", ""),
+        ("random-trades.npz", ""),
+        ("Hopper-v5", ""),
+    ],
+)
+def test_names_of_datasets_are_found_in_paths_and_ids(text, name):
+    assert known_dataset(text) == name
+
+
+def test_settings_of_a_run_from_before_other_algorithms_are_phybs():
+    old = preset("cpu").to_json()
+    del old["agent"]["clone_steps"]
+    assert Settings.from_json(old) == preset("cpu")
+
+
+def test_a_file_cannot_name_code_to_run():
+    with pytest.raises(DataError, match="expected one of phyb"):
+        Settings.from_json({}, "os:system")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("cqll", "no such algorithm"), ("json:dumps", "not a class"), ("nowhere_at_all:X", "cannot import")],
+)
+def test_an_algorithm_that_does_not_exist_is_refused(word, said):
+    with pytest.raises(UsageError, match=said):
+        preset("cpu", word)
 
 
 def test_paper_preset_holds_the_papers_table_of_hyper_parameters():
     paper = preset("paper")
+    assert paper.pool is not None
     assert paper.pool.pool_size == 100
     assert paper.pool.model_learning_rate == 1e-4
     assert set(paper.pool.model_hidden) == {512}
@@ -74,11 +130,6 @@ def test_settings_no_run_could_use_are_refused_by_name(part, change, said):
     broken = dataclasses.replace(settings, **{part: dataclasses.replace(getattr(settings, part), **change)})
     with pytest.raises(UsageError, match=said):
         check_settings(broken)
-
-
-@pytest.mark.parametrize("name", ["cpu", "paper", "released"])
-def test_every_preset_can_be_used(name):
-    check_settings(preset(name))
 
 
 def test_all_faults_are_told_at_once():

@@ -21,6 +21,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_metrics, belief_step
+from phyb.algorithms.learner import Learner, Metrics
+from phyb.algorithms.phyb_presets import PRESETS
 from phyb.algorithms.problem import Problem, Rows
 from phyb.belief.backup import Belief, BeliefConfig, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
@@ -30,8 +32,6 @@ from phyb.policy.cloning import clone
 from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.mirror import MirrorStep, Scope, mirror_step, step_size_for
 from phyb.policy.policy import Policy
-
-Metrics = dict[str, Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,14 +131,16 @@ class PhyBState(NamedTuple):
     step: Int[Array, ""]
 
 
-class PhyB:
+class PhyB(Learner[PhyBConfig, PhyBState]):
     """The algorithm with its settings; `init`, `update`, `policy` are pure functions of what they are given."""
 
     name = "phyb"
+    config_class = PhyBConfig
+    needs_pool = True
+    presets = PRESETS
 
     def __init__(self, config: PhyBConfig, total_steps: int) -> None:
-        self.config = config
-        self.total_steps = total_steps
+        super().__init__(config, total_steps)
         start, final = float(config.evaluation_steps), config.final_learning_rate
 
         def schedule(rate: float, first: float) -> optax.Schedule:
@@ -151,12 +153,6 @@ class PhyB:
     def asks_about_log(self) -> bool:
         """Whether updates ask the pool about logged rows, so that its answers are worth remembering."""
         return self.config.real_target == "belief"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PhyB) and (self.config, self.total_steps) == (other.config, other.total_steps)
-
-    def __hash__(self) -> int:
-        return hash((self.config, self.total_steps))  # equal algorithms share their compiled code
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBState:
         """Fresh networks, the actor cloned from the log, rollouts at logged states."""
@@ -194,6 +190,10 @@ class PhyB:
     def policy(self, state: PhyBState, problem: Problem) -> Policy:
         """The policy to evaluate and deploy: the mean action of the slow reference."""
         return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
+
+    def value(self, state: PhyBState, problem: Problem) -> ValueNetwork:
+        """The slow value, which also ranks the models in training."""
+        return state.slow_value
 
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""

@@ -36,6 +36,7 @@ class Problem(eqx.Module):
     action_low: Float[Array, " act"]
     action_high: Float[Array, " act"]
     reward_scale: Float[Array, ""]
+    return_range: Float[Array, ""]
     value_low: Float[Array, ""]
     value_high: Float[Array, ""]
     world: World | None
@@ -121,6 +122,7 @@ def make_problem(
         low,
         high,
         scale,
+        jnp.asarray(float(np.ptp(log.episode_returns())) / spread or 1.0, jnp.float32),
         value_low,
         value_high,
         world,

@@ -1,4 +1,4 @@
-"""Soft actor-critic with a learned temperature (Haarnoja et al., 2018): the online learner that makes logs.
+"""Soft actor-critic with a learned temperature (Haarnoja et al., 2018): makes logs, and lies under offline algorithms.
 
 One update, in the order of the code: critics towards the soft target, actor towards the soft maximum of the critics,
 temperature towards the target entropy, target critics a little towards the critics. It never sees a time limit: only
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -22,6 +23,8 @@ from phyb.policy.actor import Actor, squash
 from phyb.policy.critics import Critics
 
 Metrics = dict[str, Array]
+ActorObjective = Callable[[Actor, Critics, Array, PRNGKeyArray, Array], tuple[Array, Array]]
+"""(actor, critics, temperature, key, observations) to a loss and the log-densities of the actions drawn for it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,37 +60,66 @@ class SACState(NamedTuple):
     temperature_optimizer: optax.OptState
 
 
+class Optimizers(NamedTuple):
+    """One optimiser for each thing that is learned."""
+
+    actor: optax.GradientTransformation
+    critics: optax.GradientTransformation
+    temperature: optax.GradientTransformation
+
+
 def init(config: SACConfig, key: PRNGKeyArray, observations: int, actions: int) -> SACState:
+    """Fresh networks of the online learner for observations and actions of these sizes."""
+    return start(_optimizers(config), key, observations, actions, config.hidden, config.initial_temperature)
+
+
+def start(
+    optimizers: Optimizers,
+    key: PRNGKeyArray,
+    observations: int,
+    actions: int,
+    hidden: Sequence[int],
+    initial_temperature: float = 1.0,
+) -> SACState:
     """Fresh networks for observations and actions of these sizes."""
     actor_key, critic_key = jax.random.split(key)
-    actor = Actor(actor_key, observations, actions, config.hidden)
-    critics = Critics(critic_key, observations, actions, config.hidden)
-    log_temperature = jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
-    optimizer = _optimizer(config)
+    actor = Actor(actor_key, observations, actions, hidden)
+    critics = Critics(critic_key, observations, actions, hidden)
+    log_temperature = jnp.log(jnp.asarray(initial_temperature, jnp.float32))
     return SACState(
         actor=actor,
         critics=critics,
         target_critics=critics,
         log_temperature=log_temperature,
-        actor_optimizer=start_optimizer(optimizer, actor),
-        critic_optimizer=start_optimizer(optimizer, critics),
-        temperature_optimizer=start_optimizer(optimizer, log_temperature),
+        actor_optimizer=start_optimizer(optimizers.actor, actor),
+        critic_optimizer=start_optimizer(optimizers.critics, critics),
+        temperature_optimizer=start_optimizer(optimizers.temperature, log_temperature),
     )
+
+
+def draw(
+    actor: Actor, key: PRNGKeyArray, observations: Float[Array, "rows obs"], count: int
+) -> tuple[Float[Array, "rows count act"], Float[Array, "rows count"]]:
+    """`count` actions in (-1, 1) per row, drawn from the policy, and their log-densities.
+
+    The action is a = tanh(u) with u Gaussian, hence `log pi(a) = log N(u) - sum log(1 - tanh(u)^2)`.
+    """
+    gaussian = actor(observations)
+    draws = gaussian.sample(key, count)
+    return squash(draws), gaussian.log_density(draws) - log_slope(draws)
+
+
+def log_slope(draws: Float[Array, "*rows act"]) -> Float[Array, "*rows"]:
+    """`sum log(1 - tanh(u)^2)`, written so that it stays exact where the tanh is flat."""
+    return jnp.sum(2.0 * (jnp.log(2.0) - draws - jax.nn.softplus(-2.0 * draws)), axis=-1)
 
 
 def act(
     actor: Actor, key: PRNGKeyArray, observations: Float[Array, "rows obs"]
 ) -> tuple[Float[Array, "rows act"], Float[Array, " rows"]]:
-    """One action in (-1, 1) per row, drawn from the policy, and its log-density.
-
-    The action is a = tanh(u) with u Gaussian, hence `log pi(a) = log N(u) - sum log(1 - tanh(u)^2)`; the last term is
-    written so that it stays exact where the tanh is flat.
-    """
-    gaussian = actor(observations)
-    draws = gaussian.sample(key, 1)
-    log_slope = 2.0 * (jnp.log(2.0) - draws - jax.nn.softplus(-2.0 * draws))
-    log_density = gaussian.log_density(draws) - jnp.sum(log_slope, axis=-1)
-    return squash(draws)[:, 0], log_density[:, 0]
+    """One action in (-1, 1) per row, drawn from the policy, and its log-density."""
+    actions, log_density = draw(actor, key, observations, 1)
+    return actions[:, 0], log_density[:, 0]
 
 
 def soft_target(
@@ -129,34 +161,64 @@ def temperature_loss(
     return -log_temperature * jnp.mean(log_density + target_entropy)
 
 
-def update(config: SACConfig, state: SACState, key: PRNGKeyArray, rows: Rows) -> tuple[SACState, Metrics]:
-    """One gradient step of critics, actor and temperature on a batch of rows with actions in [-1, 1]."""
-    optimizer = _optimizer(config)
+def learn(
+    optimizers: Optimizers,
+    state: SACState,
+    key: PRNGKeyArray,
+    rows: Rows,
+    *,
+    discount: float,
+    target_rate: float,
+    target_entropy: float | None = None,
+    backup_entropy: bool = True,
+    penalty: Callable[[Critics], Array] | None = None,
+    actor_objective: ActorObjective = actor_loss,
+) -> tuple[SACState, Metrics]:
+    """One gradient step of critics, actor and temperature on a batch of rows with actions in [-1, 1].
+
+    Args:
+        optimizers: one for each of the three.
+        state: before the step.
+        key: random key.
+        rows: the batch.
+        discount: gamma.
+        target_rate: how far the target critics follow.
+        target_entropy: entropy the temperature steers to; None is minus the number of action columns.
+        backup_entropy: whether the successor's value counts its entropy.
+        penalty: added to the critics' loss `sum_j mean (Q_j - y)^2 / 2`.
+        actor_objective: in place of `actor_loss`.
+    """
     target_key, actor_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
 
     next_actions, next_log_density = act(state.actor, target_key, rows.next_observations)
     next_values = state.target_critics(rows.next_observations, next_actions)
-    target = soft_target(rows.rewards, rows.terminated, next_values, next_log_density, temperature, config.discount)
-    loss_of_critics, gradient = jax.value_and_grad(critic_loss)(state.critics, rows, target)
-    critics, critic_optimizer = gradient_step(optimizer, gradient, state.critic_optimizer, state.critics)
+    entropy_price = temperature if backup_entropy else jnp.zeros(())
+    target = soft_target(rows.rewards, rows.terminated, next_values, next_log_density, entropy_price, discount)
 
-    value_and_gradient = jax.value_and_grad(actor_loss, has_aux=True)
+    def objective(critics: Critics) -> tuple[Array, Array]:
+        error = critic_loss(critics, rows, target)
+        return (error if penalty is None else error + penalty(critics)), error
+
+    gradient, loss_of_critics = jax.grad(objective, has_aux=True)(state.critics)
+    critics, critic_optimizer = gradient_step(optimizers.critics, gradient, state.critic_optimizer, state.critics)
+
+    value_and_gradient = jax.value_and_grad(actor_objective, has_aux=True)
     (loss_of_actor, log_density), gradient = value_and_gradient(
         state.actor, critics, temperature, actor_key, rows.observations
     )
-    actor, actor_optimizer = gradient_step(optimizer, gradient, state.actor_optimizer, state.actor)
+    actor, actor_optimizer = gradient_step(optimizers.actor, gradient, state.actor_optimizer, state.actor)
 
-    wanted = -float(rows.actions.shape[-1]) if config.target_entropy is None else config.target_entropy
+    wanted = -float(rows.actions.shape[-1]) if target_entropy is None else target_entropy
     gradient = jax.grad(temperature_loss)(state.log_temperature, log_density, wanted)
     log_temperature, temperature_optimizer = gradient_step(
-        optimizer, gradient, state.temperature_optimizer, state.log_temperature
+        optimizers.temperature, gradient, state.temperature_optimizer, state.log_temperature
     )
 
     state = SACState(
         actor=actor,
         critics=critics,
-        target_critics=move_towards(state.target_critics, critics, config.target_rate),
+        target_critics=move_towards(state.target_critics, critics, target_rate),
         log_temperature=log_temperature,
         actor_optimizer=actor_optimizer,
         critic_optimizer=critic_optimizer,
@@ -172,6 +234,19 @@ def update(config: SACConfig, state: SACState, key: PRNGKeyArray, rows: Rows) ->
     return state, told
 
 
+def update(config: SACConfig, state: SACState, key: PRNGKeyArray, rows: Rows) -> tuple[SACState, Metrics]:
+    """One update of the online learner on a batch of rows with actions in [-1, 1]."""
+    return learn(
+        _optimizers(config),
+        state,
+        key,
+        rows,
+        discount=config.discount,
+        target_rate=config.target_rate,
+        target_entropy=config.target_entropy,
+    )
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def updates(config: SACConfig, state: SACState, key: PRNGKeyArray, batches: Rows) -> tuple[SACState, Metrics]:
     """One update per batch along the first axis, in one compiled call; the metrics are those of the last."""
@@ -183,5 +258,6 @@ def updates(config: SACConfig, state: SACState, key: PRNGKeyArray, batches: Rows
     return state, {name: values[-1] for name, values in told.items()}
 
 
-def _optimizer(config: SACConfig) -> optax.GradientTransformation:
-    return optax.adam(config.learning_rate)
+def _optimizers(config: SACConfig) -> Optimizers:
+    optimizer = optax.adam(config.learning_rate)
+    return Optimizers(optimizer, optimizer, optimizer)

@@ -12,15 +12,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_step
 from phyb.algorithms.problem import Problem
-from phyb.belief.backup import BeliefConfig, follow
-from phyb.policy.critics import ValueNetwork
+from phyb.belief.backup import BeliefConfig, Value, follow
 from phyb.policy.policy import Policy
 
 
 def belief_returns(
     key: PRNGKeyArray,
     policy: Policy,
-    value: ValueNetwork,
+    value: Value,
     problem: Problem,
     config: BeliefConfig,
     starts: Float[np.ndarray, "episodes obs"],
@@ -38,7 +37,7 @@ def belief_returns(
 def _rollout(
     key: PRNGKeyArray,
     policy: Policy,
-    value: ValueNetwork,
+    value: Value,
     problem: Problem,
     config: BeliefConfig,
     starts: Array,

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from phyb.algorithms.phyb import PhyB, PhyBState
 from phyb.algorithms.problem import Problem
+from phyb.belief.backup import BeliefConfig
 from phyb.envs.oracle import rule_return
 from phyb.envs.rules import RULES
 from phyb.envs.tasks import find_task, normalized_score
@@ -35,8 +35,10 @@ from phyb.training.progress import Stages
 from phyb.training.settings import TrainingConfig
 
 
-def judge_on_the_way(job: Job, policy: Policy, state: PhyBState, problem: Problem, step: int) -> dict[str, Any]:
-    """A quick look at the policy during training: true return if there is a simulator, return under the belief."""
+def judge_on_the_way(job: Job, policy: Policy, state: Any, problem: Problem, step: int) -> dict[str, Any]:
+    """A quick look at the policy during training: true return if there is a simulator, return under the belief if
+    there are models, and the learned value of start states if there is one.
+    """
     found: dict[str, Any] = {}
     starts = np.asarray(problem.starts[: job.belief_episodes(False)])
     if job.env_id is not None:
@@ -45,13 +47,12 @@ def judge_on_the_way(job: Job, policy: Policy, state: PhyBState, problem: Proble
         found |= {"true_return": real.mean, "true_std_error": real.std_error}
         if job.task is not None:
             found["normalized_score"] = normalized_score(job.task, real.mean)
-    imagined = _belief_summary(job, policy, state, problem, starts, step)
-    value = state.slow_value(problem.standardizer(problem.starts)).mean() * problem.reward_scale
-    return found | {
-        "belief_return": imagined.mean,
-        "belief_std_error": imagined.std_error,
-        "start_value": float(value),
-    }
+    imagined, value = _belief_summary(job, policy, state, problem, starts, step), job.algorithm.value(state, problem)
+    if imagined is not None:
+        found |= {"belief_return": imagined.mean, "belief_std_error": imagined.std_error}
+    if value is not None:
+        found["start_value"] = float(value(problem.standardizer(problem.starts)).mean() * problem.reward_scale)
+    return found
 
 
 def _stoppable(policy: Policy, stop: StopRequests) -> Callable[[np.ndarray], np.ndarray]:
@@ -65,20 +66,24 @@ def _stoppable(policy: Policy, stop: StopRequests) -> Callable[[np.ndarray], np.
 
 
 def _belief_summary(
-    job: Job, policy: Policy, state: PhyBState, problem: Problem, starts: np.ndarray, step: int
-) -> ReturnSummary:
+    job: Job, policy: Policy, state: Any, problem: Problem, starts: np.ndarray, step: int
+) -> ReturnSummary | None:
+    """None without models or a value to rank them by. Algorithms without a belief are judged under the default one."""
+    value = job.algorithm.value(state, problem)
+    if problem.world is None or value is None:
+        return None
     key = jax.random.fold_in(jax.random.key(job.seed), 1_000_000_007 + step)
-    belief = job.settings.agent.belief
-    return summarize(belief_returns(key, policy, state.slow_value, problem, belief, starts))
+    belief = getattr(job.settings.agent, "belief", BeliefConfig())
+    return summarize(belief_returns(key, policy, value, problem, belief, starts))
 
 
-def judge(job: Job, policy: Policy, state: PhyBState, problem: Problem) -> dict[str, Any]:
-    """Everything result.json says; null where there is no simulator or no reference."""
+def judge(job: Job, policy: Policy, state: Any, problem: Problem) -> dict[str, Any]:
+    """Everything result.json says; null where there is no simulator, no reference or no belief."""
     seed = job.seed + 10_007
     finished = job.log.episode_returns()[: int((job.log.terminated | job.log.truncated).sum())]
     result: dict[str, Any] = {
         "task": job.name,
-        "algorithm": PhyB.name,
+        "algorithm": job.algorithm.name,
         "preset": job.folder.read_config()["preset"],
         "seed": job.seed,
         "steps": job.settings.training.steps,
@@ -111,7 +116,9 @@ def judge(job: Job, policy: Policy, state: PhyBState, problem: Problem) -> dict[
             if result["optimal_return"] is not None:
                 result["regret"] = result["optimal_return"] - real.mean
         imagined = _belief_summary(job, policy, state, problem, starts, job.settings.training.steps + 1)
-    result |= {"belief_return": imagined.mean, "belief_std_error": _finite_or_none(imagined.std_error)}
+    result |= {"belief_return": None, "belief_std_error": None}
+    if imagined is not None:
+        result |= {"belief_return": imagined.mean, "belief_std_error": _finite_or_none(imagined.std_error)}
     result["belief_is_lower_bound"] = _is_lower_bound(result)
     if job.task is not None and job.task.name == "liquidation":
         for name, rule in RULES.items():

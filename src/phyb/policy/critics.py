@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.networks import MLP
+from phyb.policy.actor import Actor
 
 
 class Critics(eqx.Module):
@@ -47,3 +48,15 @@ class ValueNetwork(eqx.Module):
     def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
         """The value of each row."""
         return self.network(observations)[..., 0]
+
+
+class PolicyValue(eqx.Module):
+    """The smaller critic's value of the actor's mean action, in units of `scale`."""
+
+    actor: Actor
+    critics: Critics
+    scale: Float[Array, ""]
+
+    def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
+        """`min_j Q_j(s, tanh mean(s)) / scale` of each row."""
+        return jnp.min(self.critics(observations, self.actor.mode(observations)), axis=0) / self.scale

@@ -34,10 +34,15 @@ def values_and_doubt(run: RunData) -> Section | None:
         for key, label in names.items()
         if len(curve := series(lines, key)[1])
     ]
-    sentences = [
+    explained = [
         "Values should level off; values that keep rising while returns fall mean that the imagined world is "
         "wrong where the policy goes. Uncertainty is the disagreement of the pessimistic models about the next "
-        "state: it falls when the policy stays where the log knows the answer.",
+        "state: it falls when the policy stays where the log knows the answer."
+    ]
+    if not run.has_pool:
+        explained = ["Values should level off; values that keep rising while returns fall are not to be believed."]
+    sentences = [
+        *explained,
         f"In this run {'; '.join(changes)}.",
     ]
     return Section("values", "Values and uncertainty", sentences, found, short="Values")

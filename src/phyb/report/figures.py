@@ -112,7 +112,7 @@ def rank_panel(lines: Sequence[Record]) -> Panel | None:
 
 
 def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: float | None) -> list[Panel]:
-    """Small pictures of everything else that was recorded."""
+    """Small pictures of everything else that was recorded; metrics without a picture of their own get a plain one."""
     losses = [("critic_loss", "critics", "true"), ("value_loss", "value", "belief")]
     leaving = [("imagined_end", "end the episode", "true"), ("outside_data", "leave the data", "belief")]
     nll, divergence = [("holdout_nll", "mean of the models", "true")], [("divergence", "mirror step", "true")]
@@ -134,4 +134,9 @@ def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: flo
         curve_panel(lines, age, title="Age of imagined rollouts", unit="steps"),
         curve_panel(lines, spread, title="Spread of the actor", unit="std", log=True),
     ]
+    drawn = {"step", "q_logged", "q_imagined", "uncertainty"}
+    drawn |= {key for curves in (losses, leaving, divergence, size, pessimism, age, spread) for key, _, _ in curves}
+    names = sorted({key for line in lines for key in line} - drawn)
+    others = [(name, name.replace("_", " ")) for name in names if len(series(lines, name)[0])]
+    panels += [curve_panel(lines, [(n, words, "true")], title=words.capitalize(), unit="") for n, words in others[:12]]
     return [panel for panel in panels if panel is not None]

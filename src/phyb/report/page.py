@@ -6,6 +6,7 @@ import os
 from html import escape
 from pathlib import Path
 
+from phyb.algorithms.registry import ALGORITHMS
 from phyb.report import belief_sections, pool_sections, sections
 from phyb.report.elements import section
 from phyb.report.source import RunData, number, read_run, text
@@ -107,6 +108,8 @@ _SECTIONS = (
     pool_sections.training,
     pool_sections.settings,
 )
+_OF_THE_POOL = (pool_sections.calibration, pool_sections.error_growth)
+"""Sections that are left out where no models are learned."""
 
 
 def write_report(run_folder: str | os.PathLike[str]) -> Path:
@@ -124,7 +127,8 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
 
 def render(run: RunData) -> str:
     """The whole page as text."""
-    parts = [part for make in _SECTIONS if (part := make(run)) is not None]
+    makers = [make for make in _SECTIONS if run.has_pool or make not in _OF_THE_POOL]
+    parts = [part for make in makers if (part := make(run)) is not None]
     links = "".join(f'<a href="#{escape(part.id)}">{escape(part.short or part.title)}</a>' for part in parts)
     css = _CSS % {"light": _variables(COLORS), "dark": _variables(_DARK)}
     title, subtitle = escape(run.name), escape(_subtitle(run))
@@ -143,7 +147,8 @@ def _variables(colors: dict[str, str]) -> str:
 
 def _subtitle(run: RunData) -> str:
     algorithm = text(run.config.get("algorithm")) or text(run.result.get("algorithm"))
-    words = [{"phyb": "PhyB"}.get(algorithm, algorithm), text(run.config.get("env_id"))]
+    title = ALGORITHMS[algorithm].title if algorithm in ALGORITHMS else algorithm
+    words = [title, text(run.config.get("env_id"))]
     preset, seed, steps = (
         text(run.config.get("preset")),
         number(run.config.get("seed")),

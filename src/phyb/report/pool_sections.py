@@ -139,10 +139,12 @@ def training(run: RunData) -> Section | None:
     panels = training_panels(lines, run.stage("pool"), target)
     if not panels:
         return None
-    sentences = [
-        "Losses should fall and settle. The divergence is how far each mirror step goes from the reference "
-        "policy, the step size how dear that is; imagined steps that leave the data should stay rare."
-    ]
+    sentences = ["Losses should fall and settle."]
+    if len(series(lines, "divergence")[1]):
+        sentences[0] += (
+            " The divergence is how far each mirror step goes from the reference "
+            "policy, the step size how dear that is; imagined steps that leave the data should stay rare."
+        )
     outside, ended = (series(lines, key)[1] for key in ("outside_data", "imagined_end"))
     if len(outside) and len(ended):
         sentences.append(

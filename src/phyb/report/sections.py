@@ -13,6 +13,7 @@ from phyb.report.figures import curve_panel
 from phyb.report.source import RunData, mapping, number, series
 
 NO_SIMULATOR = "No simulator was given, so true returns are not known; only the belief can judge the policy."
+NO_JUDGE = "No simulator was given and no models were learned, so nothing can judge the policy."
 
 
 def _score(run: RunData, value: float | None) -> float | None:
@@ -48,7 +49,8 @@ def headline(run: RunData) -> Section:
         remark = f"the optimum is {show(best, 2)}" if best is not None else f"mean return {show(mean, 2)}"
         items.append(("Mean return", show(mean, 2), "") if score is None else ("Score", show(score, 2), remark))
     else:
-        sentences.append(NO_SIMULATOR if run.result else "This run has not been evaluated yet.")
+        unknown = NO_SIMULATOR if run.has_pool else NO_JUDGE
+        sentences.append(unknown if run.result else "This run has not been evaluated yet.")
     if regret is not None and optimum:
         items.append(("Regret", show(regret, 2), show(100 * regret / abs(optimum), 2, " % of the optimum")))
         sentences.append(f"The best possible policy would earn {show(optimum, 2)}.")
@@ -75,10 +77,11 @@ def results(run: RunData) -> Section | None:
         regret = None if optimum is None or value is None else optimum - value
         return [name, *(show(each, 2) for each in (_score(run, value), value, error, tail, regret))]
 
-    rows = [row("this policy under its belief", get("belief_return"), get("belief_std_error"))]
-    if get("mean_return") is not None:
-        rows[0][0] = "under its belief"
-        rows.insert(0, row("this policy", get("mean_return"), get("std_error"), get("cvar_10")))
+    rows = [row("this policy", get("mean_return"), get("std_error"), get("cvar_10"))]
+    if run.has_pool:
+        rows.append(row("under its belief", get("belief_return"), get("belief_std_error")))
+        if get("mean_return") is None:
+            rows = [["this policy under its belief", *rows[1][1:]]]
     rows += [row("optimum", optimum)] if optimum is not None else []
     rules = mapping(run.result.get("rules"))
     others = [("behaviour, in the log", get("behaviour_return"))]
@@ -150,6 +153,8 @@ def learning_curve(run: RunData) -> Section | None:
 def belief_against_truth(run: RunData) -> Section | None:
     """Return under the belief beside the true return over training."""
     lines = run.stage("evaluation")
+    if not run.has_pool:
+        return None
     judged = len(series(lines, "true_return")[0]) > 0
     panel = curve_panel(
         lines,

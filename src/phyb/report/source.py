@@ -40,6 +40,11 @@ class RunData:
         """The task as the user named it."""
         return text(self.config.get("task")) or text(self.result.get("task")) or self.folder.name
 
+    @property
+    def has_pool(self) -> bool:
+        """Whether the algorithm learns models; runs that do not say so do."""
+        return mapping(self.config.get("settings")).get("pool", {}) is not None
+
     def stage(self, name: str) -> Sequence[Record]:
         """The metrics of one stage."""
         return self.metrics.get(name, ())

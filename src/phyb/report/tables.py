@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.envs.oracle import rule_return, solve, stopping_return
 from phyb.envs.rules import RULES
 from phyb.envs.tasks import find_task, normalized_score
@@ -31,11 +32,9 @@ def result_table(result: dict[str, Any]) -> Table:
             table.add_row("  regret against the optimum", _number(result["regret"]), "")
         table.add_row("  mean of its worst 10 % (CVaR)", _number(result["cvar_10"]), "")
     verdict = {True: "a lower bound: yes", False: "a lower bound: NO", None: "no simulator to compare with"}
-    table.add_row(
-        "  return under the belief",
-        _number(result["belief_return"]),
-        verdict[result["belief_is_lower_bound"]],
-    )
+    if result["belief_return"] is not None:
+        found = verdict[result["belief_is_lower_bound"]]
+        table.add_row("  return under the belief", _number(result["belief_return"]), found)
     table.add_row("behaviour in the log", _number(result["behaviour_return"]), "", end_section=not rules)
     for name, rule in rules:
         if name != "behaviour":
@@ -43,6 +42,16 @@ def result_table(result: dict[str, Any]) -> Table:
     seconds = result["wall_seconds"]
     table.caption = f"{sum(seconds.values()):.0f} s: " + ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
     table.caption_justify = "left"
+    return table
+
+
+def algorithm_table() -> Table:
+    """What `phyb algorithms` shows."""
+    table = Table("--algorithm", "what it does", "models", "paper", title_justify="left")
+    for name, entry in ALGORITHMS.items():
+        table.add_row(
+            name, f"{entry.title}: {entry.line}", "pool" if load(name).needs_pool else "none", entry.reference
+        )
     return table
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phyb.algorithms.phyb import PhyB
 from phyb.errors import DataError, UsageError
 from phyb.storage.files import json_bytes
 from phyb.storage.store import FORMAT_VERSION
@@ -25,7 +24,7 @@ def write_or_compare_config(job: Job, preset_name: str) -> None:
     content = {
         "format": FORMAT_VERSION,
         "task": job.name,
-        "algorithm": PhyB.name,
+        "algorithm": job.algorithm.name,
         "preset": preset_name,
         "seed": job.seed,
         "env_id": job.env_id,
@@ -52,9 +51,12 @@ def write_or_compare_config(job: Job, preset_name: str) -> None:
     found = job.folder.read_config()
     same = ("task", "algorithm", "seed", "env_id", "settings")
     theirs = {key: found.get(key) for key in same}
-    # Settings that did not exist when the run was started have their defaults.
-    theirs["settings"] = Settings.from_json(found.get("settings", {})).to_json()
-    lines = difference({key: content[key] for key in same}, theirs)
+    if theirs["algorithm"] == content["algorithm"]:  # settings of another one have nothing in common with ours
+        # Settings that did not exist when the run was started have their defaults.
+        theirs["settings"] = Settings.from_json(found.get("settings", {}), type(job.algorithm)).to_json()
+    else:
+        same = ("task", "algorithm", "seed", "env_id")
+    lines = difference({key: content[key] for key in same}, {key: theirs[key] for key in same})
     if found.get("data", {}).get("fingerprint") != content["data"]["fingerprint"]:
         lines.append("data: the log differs from the one the run was started with")
     refuse_other_settings(job.folder.path, lines)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+from phyb.algorithms.learner import Learner
 from phyb.data.log import Log
 from phyb.envs.endings import Ending
 from phyb.envs.functions import RowFunction
@@ -25,6 +27,7 @@ class Job:
     """One run of `phyb.train`."""
 
     name: str
+    algorithm: Learner[Any, Any]
     log: Log
     task: Task | None
     ending: Ending

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ Evaluate = Callable[[Any, int], dict[str, Any]]
 class Algorithm(Protocol[State]):
     """What the loop asks of an algorithm: pure functions from state to state."""
 
-    name: str
+    name: ClassVar[str]
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> State:
         """The state before the first update."""
@@ -196,5 +196,5 @@ def _check_finite(sums: dict[str, Array], step: int, folder: RunFolder) -> None:
         last = f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
         raise DivergenceError(
             f"Training diverged before update {step:,}: {', '.join(bad)} is not a finite number. {last}. "
-            "Lower --critic-learning-rate or --target-divergence, or look at the log with: phyb data describe FILE"
+            "Lower the learning rates, or look at the log with: phyb data describe FILE"
         )

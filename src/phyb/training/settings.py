@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from phyb.algorithms.phyb import PhyBConfig
-from phyb.belief.backup import BeliefConfig
+from phyb.algorithms.registry import find, load
 from phyb.dynamics.fit import PoolConfig
 from phyb.envs import endings, rewards
 from phyb.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from phyb.algorithms.learner import Changes, Learner
 
 Preset = Literal["cpu", "paper", "released"]
 T = TypeVar("T")
@@ -65,8 +67,10 @@ class TrainingConfig:
 class Settings:
     """Every setting of a run."""
 
-    pool: PoolConfig = dataclasses.field(default_factory=PoolConfig)
-    agent: PhyBConfig = dataclasses.field(default_factory=PhyBConfig)
+    pool: PoolConfig | None = dataclasses.field(default_factory=PoolConfig)
+    """None for algorithms that learn no models."""
+    agent: Any = dataclasses.field(default_factory=lambda: load("phyb").config_class())
+    """Settings of the algorithm: an instance of its `config_class`."""
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
 
     def to_json(self) -> dict[str, Any]:
@@ -74,98 +78,72 @@ class Settings:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, content: Any) -> Settings:
-        """The settings that `to_json` wrote.
+    def from_json(cls, content: Any, algorithm: str | type[Learner[Any, Any]] = "phyb") -> Settings:
+        """The settings that `to_json` wrote, of an algorithm of the library or of the class given.
 
         Raises:
             DataError: the content is of another kind; the message names the setting.
         """
-        return _build(cls, content)
+        learner = load(algorithm) if isinstance(algorithm, str) else algorithm
+        kinds = {"pool": PoolConfig if learner.needs_pool else type(None), "agent": learner.config_class}
+        empty = {"pool": {} if learner.needs_pool else None, "agent": {}}
+        return _build(cls, empty | content if isinstance(content, dict) else content, types=kinds)
 
 
-def preset(name: Preset) -> Settings:
+def preset(name: Preset = "cpu", algorithm: str | type[Learner[Any, Any]] = "phyb", dataset: str = "") -> Settings:
     """The settings of a preset.
 
-    "cpu" is sized for two cores and minutes. "paper" has every value of the paper's table of hyper-parameters and its
-    formulas; "released" has the rules of the released research code at the same sizes. The last two need a large
-    machine: about 100 models of 4 x 512 units, 195,000 steps each, and 2,000,000 updates.
+    Args:
+        name: "cpu" is sized for two cores and minutes on liquidation, "paper" has the published values and sizes, and
+            "released", where there is one, the rules of the released research code.
+        algorithm: a name in the registry, package.module:Class, or the class itself.
+        dataset: name or path of the log; where it is one of D4RL's, "paper" takes what was published for it.
+
+    Raises:
+        UsageError: the algorithm is not known, or has no such preset.
     """
-    if name == "cpu":
-        return Settings()
-    paper = Settings(
-        pool=PoolConfig(
-            pool_size=100,
-            model_hidden=(512, 512, 512, 512),
-            model_learning_rate=1e-4,
-            model_weight_decay=7.5e-5,
-            model_batch_size=512,
-            model_steps=195_000,
-            model_check_every=1950,
-            model_patience=20,
-            nll_beta=0.0,
-        ),
-        agent=PhyBConfig(
-            belief=BeliefConfig(
-                weight_rule="softmax", rank_by="value", noise_samples=10, wall_start=5.5, wall_end=10.5
-            ),
-            potential_mix=0.9,
-            step_size_rule="fixed",
-            step_size=0.1,
-            actor_candidates=10,
-            reference_candidates=10,
-            logged_candidates=0,
-            policy_hidden=(256, 256, 256),
-            actor_learning_rate=3e-5,
-            critic_learning_rate=3e-4,
-            final_learning_rate=1.0,
-            target_rate=5e-3,
-            reference_rate=1e-5,
-            real_batch_size=256,
-            rollouts=256,
-            clone_steps=0,
-        ),
-        training=TrainingConfig(
-            steps=2_000_000,
-            log_every=1000,
-            evaluate_every=10_000,
-            checkpoint_every=10_000,
-            discount=0.99,
-        ),
-    )
+    learner = find(algorithm) if isinstance(algorithm, str) else algorithm
+    if name not in learner.presets:
+        raise UsageError(f"--preset {name}: {learner.name} has only the presets {', '.join(learner.presets)}.")
+    changes = learner.presets[name]
+    agent = changed(learner.config_class(), changes.get("agent", {}))
     if name == "paper":
-        return paper
-    belief = dataclasses.replace(
-        paper.agent.belief,
-        weight_rule="scaled_softmax",
-        rank_by="backup",
-        uniform_mix=0.01,
-        kth_min_probability=0.1,
-        draw="distinct",
-        noise="private",
-        target_samples="first",
-        successor="average",
+        agent = changed(agent, learner.datasets.get(known_dataset(dataset), {}))
+    return Settings(
+        pool=changed(PoolConfig(), changes.get("pool", {})) if learner.needs_pool else None,
+        agent=agent,
+        training=changed(TrainingConfig(), changes.get("training", {})),
     )
-    agent = dataclasses.replace(
-        paper.agent,
-        belief=belief,
-        potential_mix=1.0,
-        step_size_rule="target",
-        target_divergence=2.5,  # its target of 5 nats lies beyond what 20 candidates can show, ln 20 = 3.0
-        step_size_scope="state",
-    )
-    return dataclasses.replace(paper, agent=agent, pool=dataclasses.replace(paper.pool, nll_beta=0.5))
+
+
+def changed(config: T, changes: Changes) -> T:
+    """A copy of a dataclass with some of its fields changed; a mapping for a nested dataclass changes that one."""
+    values = {
+        name: changed(getattr(config, name), value) if dataclasses.is_dataclass(getattr(config, name)) else value
+        for name, value in changes.items()
+    }
+    return dataclasses.replace(cast(Any, config), **values)
+
+
+def known_dataset(text: str) -> str:
+    """The short name, such as "hopper-medium-replay", of the D4RL dataset that a path or an id speaks of, or ""."""
+    plain = text.lower().replace("_", "-").replace("/", "-")
+    body = next((body for body in ("halfcheetah", "hopper", "walker2d") if body in plain), "")
+    kinds = ("medium-expert", "medium-replay", "full-replay", "medium", "expert", "random")
+    kind = next((kind for kind in kinds if kind in plain), "")
+    return f"{body}-{kind}" if body and kind else ""
 
 
 _AT_LEAST_ONE = (
     "pool_size", "model_steps", "model_check_every", "model_batch_size", "model_patience", "members_at_once",
-    "policy_hidden", "model_hidden", "real_batch_size", "rollouts", "rollout_length", "steps", "log_every",
-    "evaluate_every", "evaluation_episodes", "final_episodes", "checkpoint_every", "keep_checkpoints",
+    "policy_hidden", "model_hidden", "batch_size", "real_batch_size", "rollouts", "rollout_length", "steps",
+    "log_every", "evaluate_every", "evaluation_episodes", "final_episodes", "checkpoint_every", "keep_checkpoints",
     "transitions",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "keep_best", "pool_checkpoint_seconds", "clone_steps", "evaluation_steps", "logged_candidates",
     "logged_noise", "model_weight_decay", "prediction_memory", "log_std_bound_weight", "nll_beta", "uniform_mix",
-    "kth_min_probability", "wall_start", "prior_strength",
+    "kth_min_probability", "wall_start", "prior_strength", "actor_decay",
 )  # fmt: skip
 _ABOVE_ZERO = (
     "model_learning_rate", "model_gradient_clip", "actor_learning_rate", "critic_learning_rate",
@@ -173,7 +151,7 @@ _ABOVE_ZERO = (
 )  # fmt: skip
 _AT_MOST_ONE = (
     "final_learning_rate", "target_rate", "reference_rate", "real_fraction", "uniform_mix",
-    "kth_min_probability", "discount", "nll_beta",
+    "kth_min_probability", "discount", "nll_beta", "actor_decay",
 )  # fmt: skip
 
 
@@ -194,11 +172,11 @@ def check_settings(settings: Settings) -> None:
         f"{name}: {flat[name]}, must be {words}"
         for names, words, holds in rules
         for name in names
-        if not _all(flat[name], holds)
+        if not _all(flat.get(name), holds)
     ]
-    if not 0.0 < flat["holdout_fraction"] < 1.0:
-        found.append(f"holdout_fraction: {flat['holdout_fraction']}, must lie between 0 and 1, both excluded")
-    if flat["draw"] == "distinct" and flat["ensemble_size"] > flat["pool_size"]:
+    if settings.pool is not None and not 0.0 < settings.pool.holdout_fraction < 1.0:
+        found.append(f"holdout_fraction: {settings.pool.holdout_fraction}, must lie between 0 and 1, both excluded")
+    if flat.get("draw") == "distinct" and flat["ensemble_size"] > flat["pool_size"]:
         found.append(
             f"ensemble_size: {flat['ensemble_size']}, but the pool has only {flat['pool_size']} models to draw without "
             "repetition; raise pool_size or let draw repeat them"
@@ -231,11 +209,14 @@ def difference(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -
     return lines
 
 
-def _build(kind: type[T], content: Any, place: str = "") -> T:
-    """A dataclass from plain JSON: nested dataclasses are built, lists become tuples, every value is checked."""
+def _build(kind: type[T], content: Any, place: str = "", types: dict[str, Any] | None = None) -> T:
+    """A dataclass from plain JSON: nested dataclasses are built, lists become tuples, every value is checked.
+
+    `types` are those of fields whose kind depends on the algorithm.
+    """
     if not isinstance(content, dict):
         raise DataError(f"{place or 'settings'}: found {content!r:.60}, expected a group of settings.")
-    types = get_type_hints(kind)
+    types = get_type_hints(kind) | (types or {})
     values: dict[str, Any] = {}
     for name, value in content.items():
         where = f"{place}.{name}" if place else f"{name}"

@@ -1,0 +1,126 @@
+"""What all algorithms share: an identity made of their settings, and what they say about themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from phyb.algorithms.problem import Problem, Rows
+from phyb.belief.backup import Value
+from phyb.policy.policy import Policy
+
+Config = TypeVar("Config")
+State = TypeVar("State")
+Metrics = dict[str, Array]
+Changes = Mapping[str, Any]
+"""Settings by name that differ from their defaults; a group of settings is a mapping of its own."""
+
+
+class Learner(Generic[Config, State]):
+    """An algorithm with its settings; `init`, `update` and `policy` are pure functions of what they are given.
+
+    Class attributes say the rest: `name` on the command line and in folder names; `config_class`, the dataclass of
+    its settings; `needs_pool`, whether a pool of models is trained first; `presets`, what each preset changes in the
+    defaults of "pool", "agent" and "training"; `datasets`, what the preset "paper" changes further in the agent's
+    settings for one dataset, such as "hopper-medium".
+    """
+
+    name: ClassVar[str]
+    config_class: ClassVar[type]
+    needs_pool: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Changes]] = {"cpu": {}}
+    datasets: ClassVar[Mapping[str, Changes]] = {}
+
+    def __init__(self, config: Config, total_steps: int) -> None:
+        self.config = config
+        self.total_steps = total_steps
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and (self.config, self.total_steps) == (other.config, other.total_steps)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.config, self.total_steps))  # equal algorithms share their compiled code
+
+    @property
+    def asks_about_log(self) -> bool:
+        """Whether updates ask the pool about logged rows, so that its answers are worth remembering."""
+        return False
+
+    def init(self, key: PRNGKeyArray, problem: Problem) -> State:
+        """The state before the first update."""
+        raise NotImplementedError
+
+    def update(self, state: State, problem: Problem) -> tuple[State, Metrics]:
+        """One update and its metrics; compiled, so that it may not look at numbers to decide what to do."""
+        raise NotImplementedError
+
+    def policy(self, state: State, problem: Problem) -> Policy:
+        """The policy to evaluate and deploy; if not said otherwise, the mean action of `state.actor`."""
+        actor = cast(Any, state).actor
+        return Policy(actor, problem.standardizer, problem.action_low, problem.action_high)
+
+    def value(self, state: State, problem: Problem) -> Value | None:
+        """V of standardised observations in the units of `problem.rows.rewards`; None where none is learned.
+
+        It is a module or another tree of arrays that can be called. With it and a pool the policy is also judged under
+        the belief.
+        """
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """Settings that most algorithms have. Subclasses add their own, and change these defaults where they differ."""
+
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
+    batch_size: int = 256
+    """Rows per update. Larger is smoother and slower."""
+    actor_learning_rate: float = 3e-4
+    """Step of the actor's optimiser. Lower is steadier and slower."""
+    actor_decay: float = 1.0
+    """Share of its learning rate that the actor has left at the end of the run, after half a cosine. 1 keeps it
+    constant, 0 lets the policy come to rest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticConfig(LearnerConfig):
+    """Settings of algorithms that learn values."""
+
+    critic_learning_rate: float = 3e-4
+    """Step of the critics' optimiser. Lower is steadier, higher tracks a changing policy."""
+    target_rate: float = 5e-3
+    """Share by which the slow critics follow per update. Lower is steadier and slower."""
+    reward_units: Literal["log", "range", "returns"] = "log"
+    """log: rewards as they are, which most papers take; range: divided by their range, so that other settings mean the
+    same whatever the log's units; returns: times 1000 / the range of the returns of episodes. In larger units entropy,
+    penalties and imitation count less beside values."""
+
+
+def reward_factor(problem: Problem, units: str) -> Float[Array, ""]:
+    """What the problem's rewards, which are divided by their range, are multiplied by to be in these units."""
+    return {"log": problem.reward_scale, "returns": 1000.0 / problem.return_range}.get(units, jnp.ones(()))
+
+
+def logged_rows(key: PRNGKeyArray, problem: Problem, config: CriticConfig) -> Rows:
+    """A batch of logged rows as critics take them: observations standardised, rewards in the units asked for."""
+    rows = standardized(problem, problem.sample(key, config.batch_size))
+    return rows._replace(rewards=rows.rewards * reward_factor(problem, config.reward_units))
+
+
+def standardized(problem: Problem, rows: Rows) -> Rows:
+    """Rows whose observations are standardised, as all networks of this library take them."""
+    return rows._replace(
+        observations=problem.standardizer(rows.observations),
+        next_observations=problem.standardizer(rows.next_observations),
+    )
+
+
+def decaying(rate: float, share: float, steps: int) -> optax.GradientTransformation:
+    """Adam whose learning rate falls along half a cosine to a share of itself over the run; a share of 1 is plain."""
+    return optax.adam(rate if share == 1.0 else optax.cosine_decay_schedule(rate, max(steps, 1), share))

@@ -1,0 +1,80 @@
+"""Every algorithm by its name. Nothing is imported until it is asked for.
+
+An algorithm is one file: its settings, `init`, `update`, `policy`. A line here makes it known to the command line, the
+reports and the tests that run over all of them. Whoever does not want to touch this file names the class itself, as
+package.module:Class. See docs/new-algorithm.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from phyb.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from phyb.algorithms.learner import Learner
+
+
+class Entry(NamedTuple):
+    """What is said about an algorithm before it is loaded."""
+
+    title: str
+    """How its paper spells it."""
+    line: str
+    """What it does, in one line."""
+    reference: str
+    """Paper and year."""
+    home: str
+    """Where its class is, as package.module:Class."""
+
+
+ALGORITHMS: dict[str, Entry] = {
+    "phyb": Entry(
+        "PhyB",
+        "believe the models that promise least, improve the policy by mirror steps against that belief",
+        "Regularized Offline Policy Optimization with Posterior Hybrid Bayesian Belief, 2026",
+        "phyb.algorithms.phyb:PhyB",
+    ),
+    "bc": Entry(
+        "BC",
+        "behaviour cloning: do what the log did, by least squares",
+        "ALVINN: An Autonomous Land Vehicle in a Neural Network, 1989",
+        "phyb.algorithms.bc:BC",
+    ),
+}
+"""The algorithms of the library."""
+
+
+def load(name: str) -> type[Learner[Any, Any]]:
+    """The class of an algorithm of the library; nothing else is ever imported, whatever a file may say.
+
+    Raises:
+        DataError: there is no such algorithm.
+    """
+    if name not in ALGORITHMS:
+        raise DataError(f"algorithm: found {name!r:.60}, expected one of {', '.join(ALGORITHMS)}.")
+    module, _, kind = ALGORITHMS[name].home.partition(":")
+    return getattr(importlib.import_module(module), kind)
+
+
+def find(word: str) -> type[Learner[Any, Any]]:
+    """The class a user asks for: an algorithm of the library, or package.module:Class, whose module is imported.
+
+    Raises:
+        UsageError: there is no such algorithm, or no such class.
+    """
+    if word in ALGORITHMS:
+        return load(word)
+    from phyb.algorithms.learner import Learner
+    from phyb.envs.functions import is_function_name, load_function
+
+    if not is_function_name(word):
+        raise UsageError(
+            f"--algorithm {word}: there is no such algorithm. Known are {', '.join(ALGORITHMS)}, or name a class of "
+            "your own as package.module:Class. What they do is listed by: phyb algorithms"
+        )
+    found: Any = load_function(word, "--algorithm")
+    if not (isinstance(found, type) and issubclass(found, Learner)):
+        raise UsageError(f"--algorithm {word}: is not a class made from phyb.algorithms.learner.Learner.")
+    return found
