@@ -152,10 +152,12 @@ def test_what_the_pool_says_about_the_log_is_asked_once(problem):
     chosen = jnp.asarray([ROWS - 1, 0, 70, 70])
     rows = problem.take(chosen)
     asked = pool.predict(jnp.arange(pool.size), rows.observations, problem.world.env_action(rows.actions))
+    told = known.recall(chosen)
     assert problem.recall(chosen) is None
-    for kept, fresh in zip(known.recall(chosen), asked, strict=True):
+    assert told is not None
+    for kept, fresh in zip(told, asked, strict=True):
         np.testing.assert_allclose(kept, fresh, rtol=1e-5, atol=1e-6)
-    assert sum(leaf.nbytes for leaf in known.remembered) == prediction_bytes(problem)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(known.remembered)) == prediction_bytes(problem)
 
 
 def test_targets_from_remembered_predictions_are_those_of_the_models(start, problem):
@@ -164,6 +166,7 @@ def test_targets_from_remembered_predictions_are_those_of_the_models(start, prob
     target = jax.jit(algorithm._real_target)
     chosen = jnp.arange(40)
     rows, told = problem.take(chosen), remember(problem).recall(chosen)
+    assert told is not None
     asked = target(jax.random.key(1), start, problem, rows)
     np.testing.assert_allclose(target(jax.random.key(1), start, problem, rows, told), asked, rtol=1e-4, atol=1e-5)
     shifted = told._replace(reward_mean=told.reward_mean + problem.reward_scale)  # proof that they are used
