@@ -4,10 +4,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench seeds kills fuzz lock clean
+.PHONY: help demo test lint format bench seeds locomotion kills fuzz lock clean
 
 help:  ## what each target does
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,6 +36,9 @@ bench: $(READY)  ## timings, as ratios taken in one run
 seeds: $(READY)  ## the five runs of the README's table (half an hour; resumable)
 	for seed in 0 1 2 3 4; do $(BIN)/phyb train liquidation --seed $$seed --resume || exit 1; done
 	$(BIN)/python benchmarks/seeds.py $(foreach s,0 1 2 3 4,runs/liquidation-phyb-seed$(s)) --out results/liquidation-cpu.json
+
+locomotion: $(READY)  ## the runs of docs/results.md on the logs in DATA=... (hours; resumable)
+	$(BIN)/python benchmarks/locomotion.py $(DATA)
 
 kills: $(READY)  ## kill a small run 100 times and compare what comes out (half an hour)
 	$(BIN)/python tests/faults/kills.py --kills 100

@@ -38,12 +38,14 @@ from phyb.training.settings import TrainingConfig
 def judge_on_the_way(job: Job, policy: Policy, state: Any, problem: Problem, step: int) -> dict[str, Any]:
     """A quick look at the policy during training: true return if there is a simulator, return under the belief if
     there are models, and the learned value of start states if there is one.
+
+    The first look, at the policy that training starts from, is as thorough as the last.
     """
     found: dict[str, Any] = {}
     starts = np.asarray(problem.starts[: job.belief_episodes(False)])
     if job.env_id is not None:
         act = _stoppable(policy, job.stop)
-        real = summarize(episode_returns(act, job.env_id, job.episodes(False), job.seed + 1))
+        real = summarize(episode_returns(act, job.env_id, job.episodes(step == 0), job.seed + 1))
         found |= {"true_return": real.mean, "true_std_error": real.std_error}
         if job.task is not None:
             found["normalized_score"] = normalized_score(job.task, real.mean)

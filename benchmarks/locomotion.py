@@ -1,0 +1,198 @@
+"""The runs behind docs/results.md: train what is missing, go on with what was broken off, gather the numbers.
+
+Each run is one `phyb train` at the cpu preset, in a folder of its own, always with --resume. Finished runs are not
+repeated, so that the plan can be carried out in pieces, or on several machines that share the folder of runs.
+
+    python benchmarks/locomotion.py DATA            train and gather
+    python benchmarks/locomotion.py DATA --only hopper-medium-replay
+    python benchmarks/locomotion.py --gather        only gather what is finished
+
+DATA is the folder with the HDF5 files named in the plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phyb.envs.tasks import find_task, normalized_score
+from phyb.report.source import read_run
+from phyb.report.style import drawing, steps_axis
+from phyb.storage.files import atomic_path, write_json
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, PICTURES, DATA = ROOT / "docs" / "results.md", ROOT / "docs" / "img" / "results", "results/locomotion-cpu.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """One run of the plan."""
+
+    log: str
+    seed: int = 0
+    variant: str = ""
+    options: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Folder of the run."""
+        return "-".join([self.log, *([self.variant] if self.variant else []), f"seed{self.seed}"])
+
+    @property
+    def env_id(self) -> str:
+        """The simulator to judge in."""
+        return {"hopper": "Hopper-v5", "halfcheetah": "HalfCheetah-v5"}[self.log.split("-")[0]]
+
+
+ABLATED = "hopper-medium-replay"
+ABLATIONS = {
+    "kth-min": ("--weight-rule", "kth_min"),
+    "single": ("--weight-rule", "single"),
+    "average": ("--weight-rule", "uniform", "--subset-size", "8"),
+    "no-bregman": ("--step-size-rule", "fixed", "--step-size", "0.001"),
+}
+PLAN = (
+    *(Planned("hopper-medium-replay", seed) for seed in (0, 1, 2)),
+    *(
+        Planned(log)
+        for log in (
+            "hopper-medium",
+            "hopper-medium-expert",
+            "hopper-full-replay",
+            "halfcheetah-medium",
+            "halfcheetah-medium-replay",
+        )
+    ),
+    *(Planned(ABLATED, 0, variant, options) for variant, options in ABLATIONS.items()),
+)
+
+
+def train(planned: Planned, data: Path, runs: Path) -> None:
+    """Carry out one run of the plan with the command line, or go on with it."""
+    command = [
+        sys.executable, "-m", "phyb.cli", "train", str(data / f"{planned.log}.hdf5"), "--env", planned.env_id,
+        "--seed", str(planned.seed), "--out", str(runs / planned.name), "--resume", *planned.options,
+    ]  # fmt: skip
+    print(f"\n{planned.name}\n  {' '.join(command[2:])}", flush=True)
+    subprocess.run(command, check=True)
+
+
+def gather(runs: Path) -> list[dict[str, Any]]:
+    """Results and curves of every finished run of the plan, ready for JSON."""
+    found = []
+    for planned in PLAN:
+        folder = runs / planned.name
+        if not (folder / "result.json").is_file():
+            continue
+        run, task = read_run(folder), find_task(planned.env_id)
+        assert task is not None
+        result, looks = run.result, run.stage("evaluation")
+        score = lambda value, task=task: normalized_score(task, value)  # noqa: E731
+        found.append(
+            {
+                "log": planned.log,
+                "variant": planned.variant or "phyb",
+                "seed": planned.seed,
+                "options": list(planned.options),
+                "behaviour": score(result["behaviour_return"]),
+                "clone": looks[0]["normalized_score"],
+                "score": result["normalized_score"],
+                "score_std_error": score(result["std_error"]) - score(0.0),  # pyright: ignore[reportOperatorIssue]
+                "belief": score(result["belief_return"]),
+                "episodes": result["episodes"],
+                "minutes": {name: round(seconds / 60, 2) for name, seconds in result["wall_seconds"].items()},
+                "curve": {
+                    "step": [line["step"] for line in looks],
+                    "score": [line["normalized_score"] for line in looks],
+                    "belief": [score(line["belief_return"]) for line in looks],
+                },
+                "versions": result["versions"],
+            }
+        )
+    return found
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """A Markdown table, one row per run."""
+    lines = [
+        "| log | seed | behaviour | behaviour cloning | PhyB, last checkpoint | belief return | minutes |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for run in found:
+        name = run["log"] if run["variant"] == "phyb" else f"{run['log']}, {run['variant']}"
+        lines.append(
+            f"| {name} | {run['seed']} | {run['behaviour']:.1f} | {run['clone']:.1f} "
+            f"| **{run['score']:.1f}** ± {run['score_std_error']:.1f} | {run['belief']:.1f} "
+            f"| {sum(run['minutes'].values()):.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def picture(found: list[dict[str, Any]], path: Path) -> None:
+    """Draw the score in the simulator and under the belief over the updates, one colour per run."""
+    with drawing((6.0, 3.4)) as (figure, axes):
+        for number, run in enumerate(found):
+            color = f"C{number}"
+            label = run["variant"] if run["variant"] != "phyb" else f"seed {run['seed']}"
+            axes.plot(run["curve"]["step"], run["curve"]["score"], color=color, label=label)
+            axes.plot(run["curve"]["step"], run["curve"]["belief"], color=color, linestyle=":", linewidth=1.0)
+        axes.axhline(found[0]["clone"], color="0.5", linestyle=(0, (4, 3)), linewidth=1.2, label="cloning")
+        axes.set_ylabel("score (dotted: under the belief)")
+        axes.legend(frameon=False, fontsize=8)
+        steps_axis(axes, np.concatenate([run["curve"]["step"] for run in found]))
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="svg", bbox_inches="tight")
+
+
+def publish(found: list[dict[str, Any]]) -> None:
+    """Write the data, the pictures and the tables of docs/results.md."""
+    write_json(ROOT / DATA, found)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    main = [run for run in found if run["variant"] == "phyb"]
+    ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0]
+    for log in dict.fromkeys(run["log"] for run in main):
+        runs = [run for run in main if run["log"] == log]
+        picture(runs, PICTURES / f"{log}.svg")
+    picture(ablated, PICTURES / "ablations.svg")
+    text = PAGE.read_text(encoding="utf-8")
+    for mark, rows in (("main", main), ("ablations", ablated)):
+        place = rf"(?s)(<!-- {mark} -->\n).*?(\n<!-- end -->)"
+        text, count = re.subn(place, lambda m, rows=rows: m[1] + table(rows) + m[2], text)
+        assert count == 1, f"{PAGE} has no place for the table {mark}"
+    with atomic_path(PAGE) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", type=Path, help="folder with the logs")
+    parser.add_argument("--runs", type=Path, default=Path("runs/locomotion"), help="folder of the runs")
+    parser.add_argument("--only", default="", help="regular expression that the names of runs to train must match")
+    parser.add_argument("--gather", action="store_true", help="train nothing")
+    parser.add_argument("--list", action="store_true", help="show the plan and stop")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(planned.name for planned in PLAN))
+        return
+    if not arguments.gather:
+        if arguments.data is None or not arguments.data.is_dir():
+            parser.error("name the folder with the logs, or add --gather")
+        for planned in PLAN:
+            if re.search(arguments.only, planned.name):
+                train(planned, arguments.data, arguments.runs)
+    found = gather(arguments.runs)
+    if not found:
+        sys.exit(f"{arguments.runs}: no run of the plan is finished")
+    publish(found)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
