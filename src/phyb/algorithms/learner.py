@@ -26,14 +26,16 @@ class Learner(Generic[Config, State]):
 
     Class attributes say the rest: `name` on the command line and in folder names; `config_class`, the dataclass of
     its settings; `needs_pool`, whether a pool of models is trained first; `presets`, what each preset changes in the
-    defaults of "pool", "agent" and "training"; `datasets`, what the preset "paper" changes further in the agent's
-    settings for one dataset, such as "hopper-medium".
+    defaults of "pool", "agent" and "training"; `tasks`, what a preset changes further for a kind of task, such as
+    "locomotion", or for one task by its short name, such as "hopper"; `datasets`, what the preset "paper" changes
+    further in the agent's settings for one dataset, such as "hopper-medium".
     """
 
     name: ClassVar[str]
     config_class: ClassVar[type]
     needs_pool: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Changes]] = {"cpu": {}}
+    tasks: ClassVar[Mapping[str, Mapping[str, Changes]]] = {}
     datasets: ClassVar[Mapping[str, Changes]] = {}
 
     def __init__(self, config: Config, total_steps: int) -> None:

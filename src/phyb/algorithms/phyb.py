@@ -22,13 +22,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
-from phyb.algorithms.phyb_presets import PRESETS
+from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
 from phyb.belief.backup import Belief, BeliefConfig, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
-from phyb.policy.cloning import clone
+from phyb.policy.cloning import clone, fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.mirror import MirrorStep, Scope, mirror_step, step_size_for
 from phyb.policy.policy import Policy
@@ -103,6 +103,12 @@ class PhyBConfig:
     # --- Schedule ---
     clone_steps: int = 2000
     """Steps of behaviour cloning before anything else. 0 starts from a random policy."""
+    return_steps: int = 0
+    """Steps of fitting critics and value to the log's discounted returns before the first update. Values then start
+    at the right scale; without it a long horizon takes ten thousands of updates to fill them. 0 starts from noise."""
+    clone_spread: float = 1.0
+    """Spread of the cloned policy's actions relative to the log's. Lower starts nearer to the mean action, which is
+    what is deployed, and takes smaller steps from it."""
     evaluation_steps: int = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 
@@ -138,6 +144,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
     config_class = PhyBConfig
     needs_pool = True
     presets = PRESETS
+    tasks = TASKS
 
     def __init__(self, config: PhyBConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
@@ -168,9 +175,21 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 steps=cfg.clone_steps,
                 learning_rate=1e-3,
                 batch_size=cfg.real_batch_size,
-            )
+            ).with_spread(cfg.clone_spread)
         critics = Critics(critic_key, obs, act, cfg.policy_hidden)
         value = ValueNetwork(value_key, obs, cfg.policy_hidden)
+        if cfg.return_steps:
+            critics, value = fit_returns(
+                jax.random.fold_in(clone_key, 1),
+                critics,
+                value,
+                problem.standardizer(problem.rows.observations),
+                problem.rows.actions,
+                problem.returns,
+                steps=cfg.return_steps,
+                learning_rate=1e-3,
+                batch_size=cfg.real_batch_size,
+            )
         return PhyBState(
             actor=actor,
             reference=SlowAverage.start(actor),

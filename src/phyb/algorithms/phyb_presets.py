@@ -2,10 +2,13 @@
 
 "cpu" is sized for two cores and minutes. "paper" has every value of the paper's table of hyper-parameters and its
 formulas; "released" has the rules of the released research code at the same sizes. The last two need a large machine:
-about 100 models of 4 x 512 units, 195,000 steps each, and 2,000,000 updates.
+about 100 models of 4 x 512 units (256 for Hopper), 195,000 steps each, and 2,000,000 updates.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 _BELIEF = {"weight_rule": "softmax", "rank_by": "value", "noise_samples": 10, "wall_start": 5.5, "wall_end": 10.5}
 _POOL = {
@@ -67,3 +70,45 @@ PRESETS = {
     "paper": {"pool": _POOL, "agent": _AGENT, "training": _TRAINING},
     "released": {"pool": _POOL | {"nll_beta": 0.5}, "agent": _AGENT | _RELEASED_AGENT, "training": _TRAINING},
 }
+
+_HOPPER = {"pool": {"model_hidden": (256, 256, 256, 256), "model_batch_size": 256}}
+TASKS: Mapping[str, Mapping[str, Any]] = {
+    # A good pool first, then small steps from a known policy: values start from the log's returns and the policy from
+    # a narrowed clone, so that critics judge what is deployed before they lead anywhere.
+    "cpu": {
+        "locomotion": {
+            "pool": {
+                "pool_size": 10,
+                "model_hidden": (200, 200, 200),
+                "model_learning_rate": 5e-3,
+                "model_weight_decay": 0.01,
+                "model_steps": 14_000,
+                "model_check_every": 1000,
+            },
+            "agent": {
+                "belief": {"ensemble_size": 8, "subset_size": 4, "noise_samples": 1},
+                "target_divergence": 0.3,
+                "step_size_scope": "state",
+                "actor_candidates": 4,
+                "reference_candidates": 4,
+                "logged_candidates": 2,
+                "policy_hidden": (256, 256),
+                "actor_learning_rate": 1e-4,
+                "critic_learning_rate": 5e-4,
+                "final_learning_rate": 0.2,
+                "target_rate": 0.02,
+                "reference_rate": 3e-4,
+                "improve_with": "target",
+                "rollout_length": 100,
+                "clone_steps": 5000,
+                "clone_spread": 0.3,
+                "return_steps": 4000,
+                "evaluation_steps": 2000,
+            },
+            "training": {"steps": 12_000, "evaluate_every": 1000, "checkpoint_every": 2000},
+        }
+    },
+    "paper": {"hopper": _HOPPER},
+    "released": {"hopper": _HOPPER},
+}
+"""What a preset changes further for a kind of task, or for one task."""

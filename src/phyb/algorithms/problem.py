@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -32,6 +33,8 @@ class Problem(eqx.Module):
 
     rows: Rows
     starts: Float[Array, "episodes obs"]
+    returns: Float[Array, " rows"]
+    """What was earned from each row on, discounted, in learning units."""
     standardizer: Standardizer
     action_low: Float[Array, " act"]
     action_high: Float[Array, " act"]
@@ -118,6 +121,7 @@ def make_problem(
     return Problem(
         rows,
         rows.observations[first_rows],
+        jnp.asarray(discounted_returns(log, discount, horizon) / spread, jnp.float32),
         Standardizer.fit(rows.observations),
         low,
         high,
@@ -130,6 +134,24 @@ def make_problem(
         discount,
         horizon,
     )
+
+
+def discounted_returns(log: Log, discount: float, horizon: int) -> Float[np.ndarray, " rows"]:
+    """`G_t = r_t + gamma G_{t+1}` along each episode.
+
+    A terminated episode ends with nothing more to come. One that was cut off is taken to go on with its mean reward up
+    to the horizon.
+    """
+    found: list[float] = []
+    first = 0
+    for end in np.flatnonzero(log.episode_ends).tolist():
+        rewards = log.rewards[first : end + 1].astype(np.float64)
+        left = 0 if log.terminated[end] else max(horizon - len(rewards), 0)
+        after = float(rewards.mean()) * (left if discount == 1 else (1.0 - discount**left) / (1.0 - discount))
+        backwards = itertools.accumulate(rewards[::-1].tolist(), lambda g, r: r + discount * g, initial=after)
+        found += list(backwards)[:0:-1]
+        first = end + 1
+    return np.asarray(found)
 
 
 def prediction_bytes(problem: Problem) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 from phyb.envs import liquidation, locomotion, oracle
@@ -33,6 +35,12 @@ class Task:
     """Computes the best expected return, where it is known."""
 
     @property
+    def kind(self) -> str:
+        """Tasks of a kind share presets: "locomotion" where a body is to walk or run, else the task's own name."""
+        body = self.name.removesuffix("-v4")
+        return "locomotion" if body in _BODIES else body
+
+    @property
     def optimal_return(self) -> float | None:
         """The best expected undiscounted return, or None where nobody knows it; computed on first use."""
         return None if self.optimum is None else self.optimum()
@@ -52,6 +60,9 @@ TERMINATION_RULES: dict[str, TerminationRule] = {
     "liquidation": liquidation_termination,
 }
 """The known rules, by the names `--termination` takes."""
+
+
+_BODIES = ("hopper", "halfcheetah", "walker2d", "ant")
 
 
 def _mujoco(body: str, low: float, high: float) -> list[Task]:
@@ -85,6 +96,15 @@ TASKS: tuple[Task, ...] = (
 def find_task(env_id: str) -> Task | None:
     """The task with this environment id or short name, or None if the library knows nothing about it."""
     return next((task for task in TASKS if env_id in (task.env_id, task.name)), None)
+
+
+def task_of(text: str) -> Task | None:
+    """The task that words about a log speak of, such as "logs/hopper-medium.hdf5", "minari:mujoco/hopper/medium-v0" or
+    "mine.npz Hopper-v5"; of several the last counts, and folders do not.
+    """
+    names = [part if part.startswith("minari:") else PurePath(part).name for part in text.lower().split()]
+    words = re.split(r"[^a-z0-9]+", " ".join(names))
+    return next((task for word in words[::-1] for task in TASKS if task.name == word), None)
 
 
 def normalized_score(task: Task, mean_return: float) -> float | None:

@@ -63,6 +63,12 @@ class Actor(eqx.Module):
         """An untrained actor of these sizes."""
         return cls(jax.random.key(0), observations, actions, hidden)
 
+    def with_spread(self, factor: float) -> Actor:
+        """The same mean with its standard deviation times `factor`, as far as its bounds allow."""
+        bias = self.trunk.biases[-1]
+        shift = jnp.where(jnp.arange(bias.shape[0]) < bias.shape[0] // 2, 0.0, jnp.log(factor))
+        return eqx.tree_at(lambda actor: actor.trunk.biases[-1], self, bias + shift)
+
 
 def squash(draws: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
     """From draws to actions in (-1, 1)."""

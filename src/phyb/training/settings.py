@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_ori
 from phyb.algorithms.registry import find, load
 from phyb.dynamics.fit import PoolConfig
 from phyb.envs import endings, rewards
+from phyb.envs.tasks import task_of
 from phyb.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -94,10 +95,11 @@ def preset(name: Preset = "cpu", algorithm: str | type[Learner[Any, Any]] = "phy
     """The settings of a preset.
 
     Args:
-        name: "cpu" is sized for two cores and minutes on liquidation, "paper" has the published values and sizes, and
-            "released", where there is one, the rules of the released research code.
+        name: "cpu" is sized for two cores and minutes, "paper" has the published values and sizes, and "released",
+            where there is one, the rules of the released research code.
         algorithm: a name in the registry, package.module:Class, or the class itself.
-        dataset: name or path of the log; where it is one of D4RL's, "paper" takes what was published for it.
+        dataset: name or path of the log, the id of its environment, or both: presets differ by task, and where the
+            log is one of D4RL's, "paper" takes what was published for it.
 
     Raises:
         UsageError: the algorithm is not known, or has no such preset.
@@ -105,15 +107,14 @@ def preset(name: Preset = "cpu", algorithm: str | type[Learner[Any, Any]] = "phy
     learner = find(algorithm) if isinstance(algorithm, str) else algorithm
     if name not in learner.presets:
         raise UsageError(f"--preset {name}: {learner.name} has only the presets {', '.join(learner.presets)}.")
-    changes = learner.presets[name]
-    agent = changed(learner.config_class(), changes.get("agent", {}))
+    settings = Settings(PoolConfig() if learner.needs_pool else None, learner.config_class())
+    for_tasks, task = learner.tasks.get(name, {}), task_of(dataset)
+    settings = changed(settings, learner.presets[name])
+    for word in () if task is None else (task.kind, task.name):
+        settings = changed(settings, for_tasks.get(word, {}))
     if name == "paper":
-        agent = changed(agent, learner.datasets.get(known_dataset(dataset), {}))
-    return Settings(
-        pool=changed(PoolConfig(), changes.get("pool", {})) if learner.needs_pool else None,
-        agent=agent,
-        training=changed(TrainingConfig(), changes.get("training", {})),
-    )
+        settings = changed(settings, {"agent": learner.datasets.get(known_dataset(dataset), {})})
+    return settings
 
 
 def changed(config: T, changes: Changes) -> T:
@@ -141,13 +142,14 @@ _AT_LEAST_ONE = (
     "transitions",
 )  # fmt: skip
 _NOT_NEGATIVE = (
-    "keep_best", "pool_checkpoint_seconds", "clone_steps", "evaluation_steps", "logged_candidates",
+    "keep_best", "pool_checkpoint_seconds", "clone_steps", "return_steps", "evaluation_steps", "logged_candidates",
     "logged_noise", "model_weight_decay", "prediction_memory", "log_std_bound_weight", "nll_beta", "uniform_mix",
     "kth_min_probability", "wall_start", "prior_strength", "actor_decay",
 )  # fmt: skip
 _ABOVE_ZERO = (
     "model_learning_rate", "model_gradient_clip", "actor_learning_rate", "critic_learning_rate",
-    "final_learning_rate", "step_size", "target_divergence", "target_rate", "reference_rate", "discount",
+    "final_learning_rate", "step_size", "clone_spread", "target_divergence", "target_rate", "reference_rate",
+    "discount",
 )  # fmt: skip
 _AT_MOST_ONE = (
     "final_learning_rate", "target_rate", "reference_rate", "real_fraction", "uniform_mix",
