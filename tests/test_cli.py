@@ -25,6 +25,21 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, shown.out, shown.err
 
 
+@pytest.mark.parametrize(
+    ("words", "env_id"),
+    [
+        (["logs/liquidation-old/hopper-medium.hdf5"], "Hopper-v5"),
+        (["minari:mujoco/halfcheetah/medium-v0"], "HalfCheetah-v5"),
+        (["mine.npz", "--env=Ant-v5"], "Ant-v5"),
+        (["hopper-medium.hdf5", "--env", "Pendulum-v1"], "Pendulum-v1"),
+        (["mine.npz"], None),
+    ],
+)
+def test_defaults_come_from_the_environment_or_the_name_of_the_log(words, env_id):
+    command, settings = parse(["train", *words]), preset("cpu", dataset=env_id or "")
+    assert (command.pool, command.agent, command.training) == (settings.pool, settings.agent, settings.training)
+
+
 def test_defaults_come_from_the_preset_on_the_command_line():
     command = parse(["train", "liquidation", "--preset", "paper", "--subset-size", "3"])
     assert isinstance(command, Train)

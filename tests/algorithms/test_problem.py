@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phyb.algorithms.problem import make_problem
+from phyb.algorithms.problem import discounted_returns, make_problem
+from phyb.data.log import Log
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +104,18 @@ def test_sampled_rows_are_whole_rows_of_the_log(log):
     for field, whole in zip(drawn, problem.rows, strict=True):
         np.testing.assert_array_equal(field, np.asarray(whole)[row])
     assert len(set(row.tolist())) == len(log), "every row can be drawn"
+
+
+def test_returns_are_discounted_along_episodes_and_what_was_cut_off_goes_on_at_its_mean():
+    rewards = np.array([1.0, 2.0, 4.0, 3.0, 5.0, 7.0], np.float32)
+    ends = np.array([0, 0, 1, 0, 1, 0], bool)
+    flags = {"terminated": ends & (np.arange(6) == 2), "truncated": ends & (np.arange(6) == 4)}
+    states, bound = np.zeros((6, 1), np.float32), np.ones(1, np.float32)
+    log = Log(states, states, rewards, states, **flags, action_low=-bound, action_high=bound)
+    tail = 4.0 * (1 - 0.5**3) / 0.5  # mean reward 4 over the three steps that a horizon of 5 leaves
+    last = 7.0 * (1 - 0.5**4) / 0.5  # the log stops inside its last episode
+    expected = [1 + 0.5 * 4, 2 + 0.5 * 4, 4, 3 + 0.5 * (5 + 0.5 * tail), 5 + 0.5 * tail, 7 + 0.5 * last]
+    np.testing.assert_allclose(discounted_returns(log, 0.5, horizon=5), expected)
+    np.testing.assert_allclose(discounted_returns(log, 1.0, horizon=5)[3:5], [8 + 12, 5 + 12])
+    problem = make_problem(log, None, discount=0.5, horizon=5)
+    np.testing.assert_allclose(problem.returns * problem.reward_scale, expected, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Behaviour cloning recovers the policy that made the log."""
+"""Cloning recovers the policy that made the log, fitted returns its values."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from phyb.policy.actor import Actor, squash
-from phyb.policy.cloning import clone
+from phyb.policy.cloning import clone, fit_returns
+from phyb.policy.critics import Critics, ValueNetwork
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +53,19 @@ def test_no_steps_leave_the_actor_as_it_was(linear_policy, actor):
     observations, actions = (jnp.asarray(x) for x in linear_policy[:2])
     same = clone(jax.random.key(0), actor, observations, actions, steps=0, learning_rate=1.0, batch_size=2)
     np.testing.assert_array_equal(same.trunk.weights[0], actor.trunk.weights[0])
+
+
+def test_fitted_returns_are_the_values_of_state_and_of_action():
+    rng = np.random.default_rng(1)
+    observations, actions = rng.uniform(-1, 1, (2, 3000, 1)).astype(np.float32)
+    returns = 50.0 + 10.0 * observations[:, 0] + 5.0 * actions[:, 0]
+    columns = [jnp.asarray(column) for column in (observations, actions, returns)]
+    keys = jax.random.split(jax.random.key(2), 3)
+    networks = Critics(keys[0], 1, 1, (32,)), ValueNetwork(keys[1], 1, (32,))
+    critics, value = jax.jit(
+        lambda: fit_returns(keys[2], *networks, *columns, steps=1500, learning_rate=1e-2, batch_size=128)
+    )()
+    q, v = critics(observations, actions), value(observations)
+    assert np.sqrt(np.mean((q - returns) ** 2)) < 1.0
+    # The state alone does not tell the action, whose mean is 0.
+    assert np.sqrt(np.mean((v - 50.0 - 10.0 * observations[:, 0]) ** 2)) < 1.0

@@ -91,6 +91,18 @@ def test_paper_preset_holds_the_papers_table_of_hyper_parameters():
     assert (paper.training.steps, paper.training.discount) == (2_000_000, 0.99)
 
 
+def test_presets_differ_by_environment():
+    walking, other = preset("cpu", dataset="Walker2d-v5"), preset("cpu")
+    assert preset("cpu", dataset="phyb/Liquidation-v0") == preset("cpu", dataset="Unknown-v0") == other != walking
+    assert preset("cpu", dataset="halfcheetah-v4") == preset("cpu", dataset="logs/hopper-medium.hdf5") == walking
+    check_settings(walking)
+    assert walking.agent.return_steps > 0  # values of long horizons do not fill up by backups alone
+    paper = preset("paper", dataset="Hopper-v5").pool
+    assert paper is not None
+    assert paper.model_hidden == (256,) * 4
+    assert preset("paper", dataset="HalfCheetah-v5") == preset("paper")
+
+
 def test_released_preset_averages_states_and_mixes_in_the_kth_minimum():
     belief = preset("released").agent.belief
     assert (belief.successor, belief.kth_min_probability, belief.uniform_mix) == ("average", 0.1, 0.01)
