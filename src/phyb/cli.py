@@ -132,7 +132,8 @@ class Evaluate:
     """Seeds the simulator."""
 
     render: Path | None = None
-    """Film one episode, at most 10 simulated seconds, and write it to this file (.gif). MuJoCo needs OpenGL for it."""
+    """Film one episode, at most 10 simulated seconds, and write it to this file: .gif, or .mp4 with
+    phyb[mp4]. MuJoCo needs OpenGL for it."""
 
     def run(self, console: Console) -> None:
         """Evaluate and print a table."""

@@ -1,4 +1,8 @@
+import importlib.util
 import os
+import sys
+import types
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -6,7 +10,7 @@ import pytest
 from PIL import Image
 
 from phyb.envs.liquidation import ENV_ID
-from phyb.errors import UsageError
+from phyb.errors import MissingExtraError, UsageError
 from phyb.evaluation.film import WIDEST, film_episode
 
 
@@ -120,10 +124,54 @@ def test_what_cannot_be_filmed_is_refused_and_leaves_no_file(tmp_path, env_id, m
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["film.mp4", "film", "nowhere/film.gif"])
+@pytest.mark.parametrize("name", ["film.avi", "film", "nowhere/film.gif"])
 def test_a_film_that_could_not_be_written_is_refused_before_anything_is_run(tmp_path, name):
     with pytest.raises(UsageError, match="film"):
         film_episode(lambda _: pytest.fail("a step was taken"), "test/Bar-v0", tmp_path / name, seed=0)
+
+
+def test_without_its_package_an_mp4_is_refused_by_the_name_of_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"film\.mp4: an MP4 needs .* pip install 'phyb\[mp4\]'"):
+        film_episode(lambda _: pytest.fail("a step was taken"), "test/Bar-v0", tmp_path / "film.mp4", seed=0)
+
+
+@pytest.fixture
+def encoder(monkeypatch):
+    """In place of the package: writes what it is told to the file."""
+
+    def write_frames(path, size, *, fps, macro_block_size, output_params):
+        frames = []
+        try:
+            while True:
+                frames.append((yield))
+        except GeneratorExit:
+            if module.broken:
+                raise OSError("log\nno such codec") from None
+            text = f"{size} {fps:g} {[len(frame) for frame in frames]} {output_params}"
+            Path(path).write_text(text, encoding="utf-8")
+
+    module = types.ModuleType("imageio_ffmpeg")
+    module.__dict__.update(write_frames=write_frames, broken=False)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", module)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: module)
+    return module
+
+
+def test_an_mp4_gets_the_same_pictures_with_even_sides(tmp_path, encoder):
+    film = film_episode(grow, "test/Bar-v0", tmp_path / "film.mp4", seed=0)
+    size, rate = film.path.read_text().split(")")[0], film.path.read_text().split(")")[1].split()[0]
+    width, height = (int(side) for side in size.strip("(").split(","))
+    assert (film.pictures, width % 2, height % 2, rate) == (5, 0, 0, "25")
+    assert str([3 * width * height] * 5) in film.path.read_text()
+    assert "['-f', 'mp4']" in film.path.read_text()
+
+
+def test_a_film_that_cannot_be_encoded_leaves_no_file(tmp_path, encoder):
+    encoder.broken = True
+    with pytest.raises(UsageError, match=r"cannot be encoded \(no such codec\)\. Give a name that ends in \.gif"):
+        film_episode(grow, "test/Bar-v0", tmp_path / "film.mp4", seed=0)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("display", "chosen"), [("", "egl"), (":0", None)])

@@ -1,9 +1,10 @@
-"""A film of one episode of a policy, written as an animated GIF."""
+"""A film of one episode of a policy: an animated GIF, or an MP4 where the package for it is installed."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import math
 import os
@@ -18,13 +19,15 @@ import numpy as np
 from PIL import Image
 
 from phyb.envs.making import env_errors, registered_id
-from phyb.errors import UsageError
-from phyb.storage.files import write_bytes
+from phyb.errors import MissingExtraError, UsageError
+from phyb.storage.files import atomic_path, write_bytes
 
 PICTURES_PER_SECOND = 25
 """At most this many: viewers slow down GIFs whose pictures change faster."""
 WIDEST = 320
 """Larger pictures are scaled down to this many pixels in their longer side: a GIF keeps every picture whole."""
+WIDEST_MP4 = 640
+"""The same for an MP4, which keeps what changes."""
 _USUAL_RATE = 30
 """Steps per second of an environment that does not tell."""
 
@@ -46,11 +49,14 @@ def check_film_path(path: str | os.PathLike[str]) -> None:
     """Refuse a film that could not be written, before any time is spent.
 
     Raises:
-        UsageError: it is no .gif, or its folder does not exist.
+        UsageError: it is neither .gif nor .mp4, or its folder does not exist.
+        MissingExtraError: it is an .mp4, and the package that writes them is not installed.
     """
     path = Path(path)
-    if path.suffix.lower() != ".gif":
-        raise UsageError(f"{path}: films are written as animated pictures; give a name that ends in .gif.")
+    if path.suffix.lower() not in (".gif", ".mp4"):
+        raise UsageError(f"{path}: films are written as GIF or MP4; give a name that ends in .gif or .mp4.")
+    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise MissingExtraError("mp4", f"{path}: an MP4")
     if not path.parent.is_dir() or path.is_dir():
         raise UsageError(f"{path}: there is no such folder to write to, or the name is a folder's.")
 
@@ -68,32 +74,59 @@ def film_episode(
     Args:
         act: maps a batch of observations, here of one, to a batch of actions.
         env_id: a Gymnasium id whose environment can draw (render mode rgb_array).
-        path: where the film goes, ending in .gif; a film that is there is replaced.
+        path: where the film goes, ending in .gif or .mp4; a film that is there is replaced.
         seed: seeds the episode.
         seconds: simulated time after which the film stops even if the episode goes on. Lower makes smaller files.
 
     Raises:
-        UsageError: the environment cannot draw; the message names the remedy.
+        UsageError: the environment cannot draw, or the film cannot be encoded; the message names the remedy.
+        MissingExtraError: the film is an .mp4, and the package that writes them is not installed.
     """
     check_film_path(path)
+    path = Path(path)
+    is_mp4 = path.suffix.lower() == ".mp4"
+    widest = WIDEST_MP4 if is_mp4 else WIDEST
     with _drawing(env_id) as env:
         observation, _ = env.reset(seed=seed)
         rate = float(env.metadata.get("render_fps") or _USUAL_RATE)
         stride = math.ceil(rate / PICTURES_PER_SECOND)
         low, high = env.action_space.low, env.action_space.high
-        pictures, earned, steps, ended = [_picture(env, env_id)], 0.0, 0, False
+        pictures, earned, steps, ended = [_picture(env, env_id, widest)], 0.0, 0, False
         while not ended and steps < seconds * rate:
             action = np.clip(np.asarray(act(observation[None]))[0], low, high).astype(low.dtype)
             observation, reward, terminated, truncated, _ = env.step(action)
             earned, steps, ended = earned + float(reward), steps + 1, terminated or truncated
             if ended or steps % stride == 0:
-                pictures.append(_picture(env, env_id))
+                pictures.append(_picture(env, env_id, widest))
+    (_write_mp4 if is_mp4 else _write_gif)(pictures, path, stride / rate)
+    return Film(path, len(pictures), steps, earned, ended)
+
+
+def _write_gif(pictures: list[Image.Image], path: Path, seconds: float) -> None:
+    """Pictures that stand for so many seconds each, in the few colours of a GIF."""
+    first, *rest = (picture.quantize(256) for picture in pictures)
     content = io.BytesIO()
-    pictures[0].save(
-        content, "GIF", save_all=True, append_images=pictures[1:], duration=round(1000 * stride / rate), loop=0
-    )
+    first.save(content, "GIF", save_all=True, append_images=rest, duration=round(1000 * seconds), loop=0)
     write_bytes(path, content.getvalue())
-    return Film(Path(path), len(pictures), steps, earned, ended)
+
+
+def _write_mp4(pictures: list[Image.Image], path: Path, seconds: float) -> None:
+    """Pictures that stand for so many seconds each, as H.264, whose sides are even numbers of pixels."""
+    import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+
+    size = pictures[0].width // 2 * 2, pictures[0].height // 2 * 2
+    with atomic_path(path) as unfinished:
+        film = imageio_ffmpeg.write_frames(
+            str(unfinished), size, fps=1.0 / seconds, macro_block_size=2, output_params=["-f", "mp4"]
+        )
+        try:
+            film.send(None)
+            for picture in pictures:
+                film.send(picture.crop((0, 0, *size)).tobytes())
+            film.close()
+        except (OSError, RuntimeError) as error:  # what the encoder said stands in the last lines
+            said = (str(error).strip().splitlines() or ["no message"])[-1]
+            raise UsageError(f"{path}: the film cannot be encoded ({said}). Give a name that ends in .gif.") from error
 
 
 @contextlib.contextmanager
@@ -119,8 +152,8 @@ def _drawing(env_id: str) -> Iterator[Any]:
             env.close()
 
 
-def _picture(env: Any, env_id: str) -> Image.Image:
-    """What the environment draws now, in the few colours of a GIF."""
+def _picture(env: Any, env_id: str, widest: int) -> Image.Image:
+    """What the environment draws now, at most so many pixels wide or high."""
     try:
         drawn = env.render()
     except gymnasium.error.DependencyNotInstalled as error:
@@ -134,8 +167,8 @@ def _picture(env: Any, env_id: str) -> Image.Image:
     if not isinstance(drawn, np.ndarray):
         raise _no_pictures(env_id)
     picture = Image.fromarray(drawn.astype(np.uint8))
-    picture.thumbnail((WIDEST, WIDEST))
-    return picture.quantize(256)
+    picture.thumbnail((widest, widest))
+    return picture.convert("RGB")
 
 
 def _no_pictures(env_id: str) -> UsageError:

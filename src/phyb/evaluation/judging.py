@@ -162,7 +162,7 @@ def evaluate_run(
         env: another simulator than the run's own.
         seed: seeds the simulator.
         console: where progress is shown.
-        render: where to write a film of one episode, a name ending in .gif; None films nothing.
+        render: where to write a film of one episode, a name ending in .gif or .mp4; None films nothing.
     """
     config = RunFolder(run_folder).read_config()
     env_id = env or config.get("env_id")
