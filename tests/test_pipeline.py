@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import io
 import json
 import os
 import shutil
@@ -18,7 +19,15 @@ from phyb.belief.backup import BeliefConfig
 from phyb.data.collect import collect_liquidation
 from phyb.dynamics.diagnose import diagnose
 from phyb.dynamics.fit import PoolConfig
-from phyb.errors import BusyError, DataError, InterruptedRunError, MemoryShortError, StorageError, UsageError
+from phyb.errors import (
+    BusyError,
+    DataError,
+    InterruptedRunError,
+    MemoryShortError,
+    PoorPoolError,
+    StorageError,
+    UsageError,
+)
 from phyb.storage.lock import locked
 from phyb.training.settings import Settings, TrainingConfig
 
@@ -52,6 +61,7 @@ TINY = Settings(
         transitions=500,
         evaluation_episodes=50,
         final_episodes=60,
+        accept_poor_pool=True,
     ),
 )
 PROMISED = (
@@ -219,6 +229,28 @@ def test_a_stop_in_any_stage_says_how_to_go_on(finished, tmp_path, monkeypatch):
     monkeypatch.undo()
     again = tiny(place, out=tmp_path / "run", resume=True)
     assert (again.folder / "metrics.jsonl").read_bytes() == (run.folder / "metrics.jsonl").read_bytes()
+
+
+def test_a_poor_pool_is_judged_aloud_and_stops_the_run_before_the_policy(finished, tmp_path):
+    place, _ = finished
+    strict = dataclasses.replace(TINY, training=dataclasses.replace(TINY.training, accept_poor_pool=False))
+    shown = io.StringIO()
+
+    def once_more():
+        console = Console(file=shown, width=100)
+        phyb.train(
+            "liquidation", settings=strict, out=tmp_path / "run", cache=place / "cache", console=console, resume=True
+        )
+
+    for _ in range(2):  # the same again, from what was found
+        with pytest.raises(PoorPoolError, match="no better than a guess that nothing changes"):
+            once_more()
+    assert shown.getvalue().count("hold-out episodes") == 2
+    assert "one step: explained" in shown.getvalue()
+    assert not (tmp_path / "run" / "policy").exists()
+    judged = json.loads((tmp_path / "run" / "diagnostics.json").read_text())
+    assert judged["training"]["steps_ran_out"]
+    assert not judged["better_than_trivial"]
 
 
 def test_a_log_without_a_simulator_is_judged_under_the_belief_only(tmp_path):

@@ -37,6 +37,12 @@ class MissingExtraError(PhybError):
         super().__init__(f"{purpose} needs an optional package. Install it with: pip install 'phyb[{extra}]'")
 
 
+class PoorPoolError(PhybError):
+    """The dynamics models know no more than a guess that nothing changes; no policy is trained on them."""
+
+    exit_code = 2
+
+
 class DivergenceError(PhybError):
     """Training produced values that are not finite; the last good checkpoint is kept."""
 

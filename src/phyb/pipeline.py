@@ -20,8 +20,9 @@ from phyb.data.files import load_log
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
-from phyb.dynamics.fit import Keeping, split_rows
+from phyb.dynamics.fit import Keeping, Look, PoolConfig, split_rows
 from phyb.dynamics.pool import Pool
+from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
 from phyb.envs.endings import Ending, compare, resolve
 from phyb.envs.functions import RowFunction
@@ -85,6 +86,7 @@ def train(
     Raises:
         UsageError: the folder exists and `resume` is off, or it holds a run with other settings.
         DataError: the log cannot be used.
+        PoorPoolError: the models learned nothing, and `accept_poor_pool` is off.
         DivergenceError: training produced numbers that are not finite.
         BusyError: another process works on the folder.
         StorageError: something cannot be written; what was saved before stays.
@@ -225,8 +227,12 @@ def _with_rewards(log: Log, function: RowFunction, word: str, stages: Stages) ->
     return dataclasses.replace(log, rewards=found)
 
 
-def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
-    """The pool and its learning curve, judged on hold-out episodes."""
+def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[Look]]:
+    """The pool and its learning curve, after it has been judged on hold-out episodes and found fit for use.
+
+    Raises:
+        PoorPoolError: it is no better than a guess that nothing changes, and that was not accepted beforehand.
+    """
     config, learn = job.settings.pool, job.ending.how == "learned"
     assert config is not None, "this algorithm needs a pool"
     keeping = Keeping(job.folder, POOL_FILES, job.settings.training.pool_checkpoint_seconds, job.stop)
@@ -248,16 +254,29 @@ def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[tuple[int, float]]]:
     else:
         where = "kept in" if found.trained else "found in"
         job.stages.console.print(f"  {pool.size} models, {where} the pool cache {cache}", style="dim", highlight=False)
-    if not job.folder.vouches(job.folder.diagnostics.name):
-        from phyb.dynamics.diagnose import diagnose
-
-        _, holdout = split_rows(job.log, config.holdout_fraction, job.seed)
-        found_out = diagnose(pool, job.log, holdout, termination=job.ending.how)
-        job.folder.save_json(job.folder.diagnostics.name, found_out)
+    _judge_pool(job, config, pool, found.curve)
     return pool, found.curve
 
 
-def _optimize(job: Job, problem: Problem, curve: list[tuple[int, float]]) -> Any:
+def _judge_pool(job: Job, config: PoolConfig, pool: Pool, curve: list[Look]) -> None:
+    """Write diagnostics.json unless it is there, show it, and refuse a pool that knows nothing."""
+    from phyb.dynamics.diagnose import FORMAT_VERSION, diagnose
+    from phyb.report.tables import pool_table
+
+    if job.folder.vouches(job.folder.diagnostics.name):
+        judged = read_json(job.folder.diagnostics)
+    else:
+        _, holdout = split_rows(job.log, config.holdout_fraction, job.seed)
+        training = how_training_ended(curve, config, int(np.sum(np.asarray(pool.outputs.scale) > 0)))
+        judged = diagnose(pool, job.log, holdout, termination=job.ending.how, training=training)
+        job.folder.save_json(job.folder.diagnostics.name, judged)
+    if judged.get("format") == FORMAT_VERSION:  # runs of earlier versions go on as they began
+        job.stages.console.print(pool_table(judged))
+        if not job.settings.training.accept_poor_pool:
+            refuse_poor_pool(judged)
+
+
+def _optimize(job: Job, problem: Problem, curve: list[Look]) -> Any:
     training, algorithm = job.settings.training, job.algorithm
 
     def evaluate(state: Any, step: int) -> dict[str, Any]:
@@ -272,7 +291,7 @@ def _optimize(job: Job, problem: Problem, curve: list[tuple[int, float]]) -> Any
             found = {words: known[key] for words, key in shown.items() if known.get(key) is not None}
             advance(step, " · ".join(f"{words} {number:.1f}" for words, number in found.items()))
 
-        preface = [("pool", step, {"holdout_nll": loss}) for step, loss in curve]
+        preface = [("pool", look.steps, {"holdout_nll": look.loss}) for look in curve]
         return optimize(
             algorithm,
             problem,

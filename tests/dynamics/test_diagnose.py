@@ -147,6 +147,31 @@ def test_disagreement_warns_of_error_and_the_mean_of_members_beats_one_of_them(l
 def test_a_pool_worse_than_trivial_is_called_so(log):
     found = diagnose(linear_pool(error=5.0), log, HOLDOUT)
     assert not found["better_than_trivial"]
+    assert found["share_explained"] == -1.0
+    assert "no better than a guess" in found["verdict"][0]
+
+
+def test_where_nothing_moves_there_is_nothing_to_hold_against_the_pool(log):
+    still = {"next_observations": log.observations, "rewards": np.full_like(log.rewards, 0.1)}
+    columns = {name: getattr(log, name)[HOLDOUT] for name in ("observations", "actions", "terminated", "truncated")}
+    quiet = dataclasses.replace(log, **columns, **{name: column[HOLDOUT] for name, column in still.items()})
+    pool = linear_pool()
+    pool = dataclasses.replace(pool, outputs=Standardizer(jnp.array([0, 0, 0, 0.1]), jnp.zeros(4)))
+    found = strict(diagnose(pool, quiet, np.arange(len(quiet) // 2)))
+    assert found["share_explained"] is None
+    assert found["better_than_trivial"]
+    assert "nothing to learn" in found["verdict"][0]
+
+
+def test_rows_the_members_disagree_about_have_larger_errors(log):
+    found = strict(diagnose(linear_pool(std=0.01 * NOISE + 1e-4, error=0.5), log, HOLDOUT))
+    doubt, error = ([group[key] for group in found["doubt_bins"]] for key in ("predicted_std", "observed_rmse"))
+    assert sum(group["rows"] for group in found["doubt_bins"]) == found["rows"]
+    assert doubt == sorted(doubt)
+    assert error[-1] > 1.5 * error[0]
+    # All rows together: the root mean square over moving numbers of error / trivial error.
+    ratios = [each["pool_rmse"] / each["trivial_rmse"] for each in found["dimensions"] if each["trivial_rmse"]]
+    assert np.sqrt(np.mean(np.square(error))) == pytest.approx(np.sqrt(np.mean(np.square(ratios))), rel=1e-6)
 
 
 def test_rollouts_of_the_true_model_grow_to_the_known_spread(log, truth):

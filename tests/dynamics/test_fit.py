@@ -61,7 +61,7 @@ def unseen_rows(seed=9, count=500):
     return states.astype(np.float32), rng.uniform(-1, 1, (count, 1)).astype(np.float32)
 
 
-def holdout_loss(pool, log, config, seed, *, with_ends):
+def holdout_loss(pool, log, config, seed, *, with_ends, outputs=slice(None)):
     """Each member's loss on the hold-out rows, in plain numpy."""
     rows = split_rows(log, config.holdout_fraction, seed)[1]
     heads = pool.heads(jnp.arange(pool.size), log.observations[rows], log.actions[rows])
@@ -69,7 +69,7 @@ def holdout_loss(pool, log, config, seed, *, with_ends):
     scale = np.asarray(pool.outputs.scale)
     targets = np.where(scale > 0, (change - pool.outputs.mean) / np.where(scale > 0, scale, 1.0), 0.0)
     error = (targets - heads.mean) / np.exp(heads.log_std)
-    loss = np.mean(np.sum(0.5 * error**2 + heads.log_std, axis=-1), axis=-1)
+    loss = np.mean(np.sum((0.5 * error**2 + heads.log_std)[..., outputs], axis=-1), axis=-1)
     sign = np.where(log.terminated[rows], -1.0, 1.0)
     return loss + with_ends * np.mean(np.log1p(np.exp(sign * np.asarray(heads.done_logit))), axis=-1)
 
@@ -122,9 +122,9 @@ def test_the_best_weights_are_kept_and_patience_ends_training(small_log):
     )
     seen = []
     pool, curve = fit_pool(endless, config, SEED, progress=lambda *told: seen.append(told))
-    best = [loss for _, loss in curve]
+    best = [look.loss for look in curve]
     assert 7 < len(curve) < 200, "small logs are overfitted long before the last step"
-    assert [step for step, _ in curve] == [25 * (look + 1) for look in range(len(curve))]
+    assert [look.steps for look in curve] == [25 * (look + 1) for look in range(len(curve))]
     assert (sorted(seen)[-1][0], {total for _, total, _ in seen}) == (curve[-1][0], {5000})
     assert np.all(np.diff(best) <= 0)
     assert best[-1] == best[-7] < best[-8], "six looks in vain, and no more"
@@ -132,6 +132,9 @@ def test_the_best_weights_are_kept_and_patience_ends_training(small_log):
     recomputed = holdout_loss(pool, endless, config, SEED, with_ends=0)
     np.testing.assert_allclose(pool.holdout_nll, recomputed, rtol=1e-3)
     assert float(pool.holdout_nll[0]) == pytest.approx(best[-1], rel=1e-6)
+    moving = holdout_loss(pool, endless, config, SEED, with_ends=0, outputs=[0, 1, 3])  # 2 never changes
+    assert curve[-1].moving_loss == pytest.approx(float(moving[0]), rel=1e-3)
+    assert curve[-1].moving_loss - best[-1] > 0.5
 
 
 def test_members_do_not_depend_on_the_group_they_are_trained_in(small_log, quick_pool):

@@ -70,13 +70,13 @@ def page(folder):
 def test_sections_stand_in_order_and_each_has_its_pictures(page):
     outline = parse(page)
     assert outline.sections == [
-        "headline", "results", "learning", "belief", "values", "ranks", "policy", "pool", "rollouts", "training",
-        "settings",
+        "headline", "results", "learning", "belief", "values", "ranks", "policy", "pool", "doubt", "rollouts",
+        "training", "settings",
     ]  # fmt: skip
     counts = {part.split('"', 1)[0]: part.count("<svg ") for part in page.split("<main>")[1].split('<section id="')[1:]}
     assert counts == {
         "headline": 0, "results": 0, "learning": 2, "belief": 1, "values": 2, "ranks": 1, "policy": 1, "pool": 3,
-        "rollouts": 4, "training": 8, "settings": 0,
+        "doubt": 1, "rollouts": 4, "training": 9, "settings": 0,
     }  # fmt: skip
     links = re.findall(r"<nav[^>]*>(.*?)</nav>", page)[0]
     assert re.findall(r'href="#(\w+)"', links) == outline.sections
@@ -84,7 +84,7 @@ def test_sections_stand_in_order_and_each_has_its_pictures(page):
 
 def test_pictures_are_drawn_described_and_do_not_share_ids(page):
     pictures = re.findall(r"<svg .*?</svg>", page, flags=re.DOTALL)
-    assert len(pictures) == 22
+    assert len(pictures) == 24
     for picture in pictures:
         assert re.match(r'<svg role="img" aria-label="[^"]{20,}" viewBox=', picture)
         assert len(re.findall(r"<(path|use|image)\b", picture)) > 5
@@ -115,6 +115,10 @@ def test_the_numbers_of_the_run_are_on_the_page(page):
     assert "in 11 of 11 evaluations" in words
     assert "carries 60 % of the weight and is followed in 59 % of imagined steps; 3 of 4" in words
     assert "98.5 % of the foreseen ends happened" in words
+    assert "The gap at the end, 4.00 ± 0.39, is what caution holds back; the largest gap on the way was 4.00." in words
+    assert "Where they disagree most the error is 2.4 times that where they disagree least" in words
+    assert "It was still improving: raise --model-steps." in words
+    assert "the paper's PhyB 101.6 ± 3.7" in words
     for setting in ("potential_mix", "0.9125", "subset_size", "model_hidden", "64, 64", "agent · belief", "0.10.2"):
         assert setting in words
     assert "price" in words
@@ -149,6 +153,16 @@ def test_a_run_without_a_simulator_is_judged_under_the_belief(tmp_path):
     assert "Shown are the 6 outputs farthest from calibrated, of 11." in words
     assert "observation 7" in words
     assert "Mean return" not in words
+
+
+def test_diagnostics_of_an_earlier_version_still_give_a_report(tmp_path):
+    old = diagnostics() | {"format": 1}
+    for later in ("doubt_bins", "training", "verdict"):
+        del old[later]
+    write_run(tmp_path, config=config(), diagnostics=old)
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert {"pool", "rollouts"} <= set(parse(page).sections)
+    assert 'id="doubt"' not in page
 
 
 def test_a_broken_promise_is_said_plainly(tmp_path):

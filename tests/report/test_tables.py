@@ -1,8 +1,9 @@
 import io
 
 from rich.console import Console
+from run_folders import diagnostics
 
-from phyb.report.tables import evaluation_table, oracle_tables, result_table
+from phyb.report.tables import evaluation_table, oracle_tables, pool_table, result_table
 
 RESULT = {
     "task": "liquidation", "algorithm": "phyb", "seed": 3, "mean_return": 136.0, "std_error": 0.4, "episodes": 20_000,
@@ -25,6 +26,16 @@ def test_the_closing_table_has_every_number_beside_the_optimum():
     assert "sell at once" in text
 
 
+def test_the_papers_score_stands_beside_a_log_of_the_same_name_with_a_caution():
+    text = shown(result_table(RESULT | {"task": "hopper-medium-replay", "optimal_return": None}))
+    assert "the paper's PhyB" in text
+    assert "110.7 ± 1.3" in text
+    assert "compare with care" in text
+    assert "101.6 ± 3.7" in shown(result_table(RESULT))
+    assert "paper" not in shown(result_table(RESULT | {"task": "mine", "optimal_return": None}))
+    assert "paper" not in shown(result_table(RESULT | {"normalized_score": None}))
+
+
 def test_a_bound_that_does_not_hold_is_said_loudly():
     assert "NO" in shown(result_table(RESULT | {"belief_is_lower_bound": False}))
 
@@ -34,6 +45,25 @@ def test_without_a_simulator_only_the_belief_speaks():
     text = shown(result_table(RESULT | nothing | {"optimal_return": None, "belief_is_lower_bound": None, "rules": {}}))
     assert "no simulator" in text
     assert "this policy" not in text
+
+
+def test_the_pool_is_shown_beside_the_trivial_guess_with_words():
+    text = shown(pool_table(diagnostics()))
+    assert "20 models on 300 rows of 15 hold-out episodes" in text
+    for row in (
+        ("one step: error / trivial error", "0.32", "1.00"),
+        ("one step: explained", "90.0 %", "0.0 %"),
+        ("50 % interval", "47.0 % (47.0 % to 47.0 %)", "50 %"),
+        ("error after 1 step ", "0.20", "trivial 0.50"),
+        ("error after 20 steps", "0.60", "trivial –"),
+        ("precision", "98.5 %"),
+        ("recall", "–"),
+    ):
+        line = next(line for line in text.splitlines() if row[0] in line)
+        assert all(part in line for part in row)
+    assert "2 steps" not in text
+    assert "raise --model-steps" in text
+    assert "precision" not in shown(pool_table(diagnostics() | {"termination": None}))
 
 
 def test_unknown_numbers_of_an_evaluation_are_dashes():

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import Keeping, PoolConfig, Progress, fit_pool
+from phyb.dynamics.fit import Keeping, Look, PoolConfig, Progress, fit_pool
 from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
 from phyb.errors import DataError, StorageError
@@ -65,8 +65,8 @@ class Found:
     """A pool, where it is kept, and how it came about."""
 
     pool: Pool
-    curve: list[tuple[int, float]]
-    """Its learning curve: (steps per member, mean best hold-out loss) at each look."""
+    curve: list[Look]
+    """Its learning curve."""
     trained: bool
     """False if it was found."""
     not_kept: StorageError | None = None
@@ -118,8 +118,8 @@ def cached_pool(
     return Found(pool, curve, trained=True)
 
 
-def _read_curve(about: dict[str, Any]) -> list[tuple[int, float]]:
+def _read_curve(about: dict[str, Any]) -> list[Look]:
     try:
-        return [(int(step), float(loss)) for step, loss in about["curve"]]
+        return [Look.read(look) for look in about["curve"]]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"a kept pool has no learning curve ({error})") from error

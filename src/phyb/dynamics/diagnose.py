@@ -21,9 +21,10 @@ from phyb.dynamics.calibration import (
 )
 from phyb.dynamics.pool import Pool
 from phyb.dynamics.probe import Opinion, Termination, ask, roll_out
+from phyb.dynamics.verdict import Training, in_words, overall_share
 from phyb.errors import UsageError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LENGTHS = (1, 2, 5, 10, 20, 50, 100)
 MAX_ROWS = 10_000
 """Hold-out rows looked at; a random choice of a larger hold-out says the same."""
@@ -40,7 +41,7 @@ class OneStep(TypedDict):
     pool_rmse: float | None
     """Error of the mean over members."""
     share_explained: float | None
-    """1 - (pool_rmse / trivial_rmse)^2; None where the trivial prediction is exact."""
+    """1 - (pool_rmse / trivial_rmse)^2; None where the trivial prediction is exact up to rounding."""
     exact: bool
     """The pool predicts this number without error and knows it; calibration then has no meaning."""
     coverage_50: float | None
@@ -101,13 +102,20 @@ class Diagnostics(TypedDict):
     episodes: int
     members: int
     share_explained: float | None
-    """Mean over all numbers that the trivial predictor gets wrong."""
+    """Of the numbers the pool had to learn, one step ahead; see `phyb.dynamics.verdict.overall_share`."""
     better_than_trivial: bool
+    """False where `share_explained` is not above 0; such a pool is not used unless the user accepts it."""
     spread_error_correlation: float | None
     """Rank correlation of disagreement with error, all numbers together in units of their trivial error."""
+    doubt_bins: list[Bin]
+    """Rows of similar disagreement: the members' spread ("predicted_std") and the pool's error ("observed_rmse"), both
+    root mean squares over the numbers that move, each in units of its trivial error."""
     dimensions: list[OneStep]
     termination: Ends | None
     rollouts: Rollouts
+    training: Training | None
+    verdict: list[str]
+    """What these numbers mean in words."""
 
 
 def diagnose(
@@ -116,16 +124,18 @@ def diagnose(
     holdout_rows: Int[np.ndarray, " rows"],
     *,
     termination: Termination = None,
+    training: Training | None = None,
     lengths: Sequence[int] = LENGTHS,
     seed: int = 0,
 ) -> Diagnostics:
-    """Compare the pool with hold-out rows: one-step error, calibration, error growth in rollouts, ends.
+    """Compare the pool with hold-out rows: one-step error, calibration, doubt, error growth in rollouts, ends.
 
     Args:
         pool: the models.
         log: the log they were trained on.
         holdout_rows: row numbers of the log kept away from training, see `phyb.dynamics.fit.split_rows`.
         termination: how imagined episodes end: a rule, "learned", or "none" (then ends are not judged).
+        training: how its training ended, see `phyb.dynamics.verdict.how_training_ended`.
         lengths: rollout lengths to measure; lengths that too few hold-out episodes reach are left out.
         seed: chooses rows and starts where there are more than needed, and the noise of sampled rollouts.
     """
@@ -144,20 +154,27 @@ def diagnose(
     columns = _float32(log.observations[chosen], log.actions[chosen], outcomes, noise, floor)
     said = ask(pool, *(jnp.asarray(column) for column in columns), termination=rule)
     said = Opinion(*(np.asarray(part, np.float64) for part in said))  # pyright: ignore[reportArgumentType]
-    dimensions, doubt_warns = _one_step(log, said, outcomes, _unmoved(log, chosen, mean_reward), floor)
-    shares = [each["share_explained"] for each in dimensions if each["share_explained"] is not None]
-    share = float(np.mean(shares)) if shares else None
+    errors, trivial = outcomes - said.mean, outcomes - _unmoved(log, chosen, mean_reward)
+    dimensions = [
+        _judge(name, errors[:, i], trivial[:, i], floor[i], _column(said, i)) for i, name in enumerate(_names(log))
+    ]
+    doubt, off = _in_trivial_units(dimensions, np.asarray(said.spread)), _in_trivial_units(dimensions, errors)
+    share = overall_share(dimensions)
+    rollouts = _rollouts(pool, log, rows, lengths, mean_reward, generator)
     return {
         "format": FORMAT_VERSION,
         "rows": len(chosen),
         "episodes": len(np.unique(log.episode_of_row[rows])),
         "members": pool.size,
         "share_explained": share,
-        "better_than_trivial": share is not None and share > 0.0,
-        "spread_error_correlation": doubt_warns,
+        "better_than_trivial": share is None or share > 0.0,
+        "spread_error_correlation": rank_correlation(doubt, off),
+        "doubt_bins": calibration_bins(off, doubt),
         "dimensions": dimensions,
         "termination": _ends(termination, np.asarray(said.end), log.terminated[chosen]),
-        "rollouts": _rollouts(pool, log, rows, lengths, mean_reward, generator),
+        "rollouts": rollouts,
+        "training": training,
+        "verdict": in_words(share, dimensions, rollouts, training),
     }
 
 
@@ -173,16 +190,10 @@ def _unmoved(log: Log, rows: np.ndarray, mean_reward: float) -> Float[np.ndarray
     return np.concatenate([log.observations[rows], np.full((len(rows), 1), mean_reward)], axis=-1)
 
 
-def _one_step(
-    log: Log, said: Opinion, outcomes: np.ndarray, unmoved: np.ndarray, floor: np.ndarray
-) -> tuple[list[OneStep], float | None]:
-    errors, trivial = outcomes - said.mean, outcomes - unmoved
-    dimensions = [
-        _judge(name, errors[:, i], trivial[:, i], floor[i], _column(said, i)) for i, name in enumerate(_names(log))
-    ]
-    unit = np.array([each["trivial_rmse"] or np.inf for each in dimensions])
-    size = [np.linalg.norm(np.asarray(part) / unit, axis=1) for part in (said.spread, errors)]
-    return dimensions, rank_correlation(*size)
+def _in_trivial_units(dimensions: list[OneStep], parts: Float[np.ndarray, "rows out"]) -> Float[np.ndarray, " rows"]:
+    """Each row's root mean square over the numbers that move, in units of their trivial errors."""
+    unit = np.array([each["trivial_rmse"] if each["share_explained"] is not None else np.inf for each in dimensions])
+    return np.linalg.norm(parts / unit, axis=1) / np.sqrt(max(1, np.isfinite(unit).sum()))
 
 
 def _column(said: Opinion, column: int) -> Opinion:
@@ -199,7 +210,7 @@ def _judge(name: str, errors: np.ndarray, trivial: np.ndarray, floor: float, sai
         "trivial_rmse": trivial_rmse,
         "member_rmse": number(np.sqrt(np.mean(np.asarray(said.member_squared_error)))),
         "pool_rmse": pool_rmse,
-        "share_explained": share_explained(pool_rmse, trivial_rmse),
+        "share_explained": share_explained(pool_rmse, trivial_rmse) if (trivial_rmse or 0.0) > floor else None,
         "exact": exact,
         "coverage_50": None if exact else coverage(level, 0.5),
         "coverage_90": None if exact else coverage(level, 0.9),

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -79,8 +79,27 @@ class MemberState(NamedTuple):
     key: PRNGKeyArray
     best: GaussianModel
     best_nll: Float[Array, ""]
+    best_moving_nll: Float[Array, ""]
+    """The best weights' loss without outputs that never change, whose predicted noise shrinks for ever."""
     stale_looks: Int[Array, ""]
     steps: Int[Array, ""]
+
+
+class Look(NamedTuple):
+    """A pool in training as a look at the hold-out rows finds it."""
+
+    steps: int
+    """Steps per member so far."""
+    loss: float
+    """Mean over members of their best hold-out loss."""
+    moving_loss: float
+    """The same without outputs that never change; NaN where an earlier version did not record it."""
+
+    @classmethod
+    def read(cls, stored: Any) -> Look:
+        """A look as JSON keeps it; one of an earlier version has two numbers."""
+        steps, loss, *rest = stored
+        return cls(int(steps), float(loss), float(rest[0]) if rest else float("nan"))
 
 
 Progress = Callable[[int, int, float], None]
@@ -112,8 +131,8 @@ def fit_pool(
     learn_termination: bool = True,
     progress: Progress | None = None,
     keeping: Keeping | None = None,
-) -> tuple[Pool, list[tuple[int, float]]]:
-    """Train a pool on a log; also gives its learning curve, (steps per member, mean best hold-out loss) at each look.
+) -> tuple[Pool, list[Look]]:
+    """Train a pool on a log; also gives its learning curve, group of members after group.
 
     Args:
         log: the transitions.
@@ -141,7 +160,7 @@ def fit_pool(
         def tell(group: _Group = group, members: int = members, before: int = finished) -> None:
             if progress is not None:
                 done = before + members * int(group.state.steps[0])
-                progress(done, total, group.curve[-1][1] if group.curve else float("nan"))
+                progress(done, total, group.curve[-1].loss if group.curve else float("nan"))
 
         while group.looks < looks and not bool(jnp.all(group.state.stale_looks >= config.model_patience)):
             group.advance(train, config, done_weight, tell)
@@ -154,7 +173,8 @@ def fit_pool(
                     "and look at the log with: phyb data describe FILE"
                 )
             done = finished + members * group.looks * config.model_check_every
-            group.curve.append((done // config.pool_size, float(jnp.mean(group.state.best_nll))))
+            losses = (float(jnp.mean(loss)) for loss in (group.state.best_nll, group.state.best_moving_nll))
+            group.curve.append(Look(done // config.pool_size, *losses))
         group.finish()
         finished += members * group.looks * config.model_check_every
         curve += group.curve
@@ -169,7 +189,7 @@ class _Group:
     def __init__(self, name: str, state: MemberState, keeping: Keeping | None) -> None:
         self.state = state
         self.looks = 0
-        self.curve: list[tuple[int, float]] = []
+        self.curve: list[Look] = []
         self._keeping = keeping
         self._pieces = Pieces(keeping.stop if keeping is not None else None)
         self._name = "" if keeping is None else f"{keeping.folder}/members-{name}.safetensors"
@@ -187,7 +207,7 @@ class _Group:
         kept = store.load_tree(self._name, self.state._replace(bootstrap=_NOTHING))
         try:
             looks, finished = int(about["looks"]), bool(about["finished"])
-            curve = [(int(step), float(loss)) for step, loss in about["curve"]]
+            curve = [Look.read(look) for look in about["curve"]]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{self._name}: does not say how far it is ({error}).") from error
         self.state, self.looks, self.curve = kept._replace(bootstrap=self.state.bootstrap), looks, curve
@@ -268,6 +288,7 @@ def _optimizer(config: PoolConfig) -> optax.GradientTransformation:
 def _start(keys: PRNGKeyArray, sizes: tuple[int, int], rows: int, config: PoolConfig) -> MemberState:
     """Members before their first step. Not compiled as a whole: the draws in it compile once each, for all fits."""
     optimizer = _optimizer(config)
+    largest = jnp.full((), jnp.finfo(jnp.float32).max, jnp.float32)
 
     def one(key: PRNGKeyArray) -> MemberState:
         init_key, bootstrap_key, batch_key = jax.random.split(key, 3)
@@ -278,7 +299,8 @@ def _start(keys: PRNGKeyArray, sizes: tuple[int, int], rows: int, config: PoolCo
             jax.random.randint(bootstrap_key, (rows,), 0, rows),
             batch_key,
             model,
-            jnp.full((), jnp.finfo(jnp.float32).max, jnp.float32),
+            largest,
+            largest,
             jnp.zeros((), jnp.int32),
             jnp.zeros((), jnp.int32),
         )
@@ -315,15 +337,19 @@ def _steps(
 @eqx.filter_jit
 def _look(state: MemberState, holdout: Rows, config: PoolConfig, done_weight: float) -> MemberState:
     """Judge every member on the hold-out rows and keep its best weights; one that has stopped changes no more."""
+    moves = jnp.any(holdout.targets != 0.0, axis=0)  # a constant column is 0 once it is standardised
 
     def one(member: MemberState) -> MemberState:
         heads = member.model(holdout.inputs)
-        nll = jnp.mean(jnp.sum(gaussian_nll(heads, holdout.targets), axis=-1))
-        nll += done_weight * jnp.mean(cross_entropy(heads.done_logit, holdout.done))
+        by_output = gaussian_nll(heads, holdout.targets)
+        ends = done_weight * jnp.mean(cross_entropy(heads.done_logit, holdout.done))
+        nll = jnp.mean(jnp.sum(by_output, axis=-1)) + ends
+        moving_nll = jnp.mean(jnp.sum(by_output, axis=-1, where=moves)) + ends
         better = nll < member.best_nll
         looked = member._replace(
             best=select(better, member.model, member.best),
             best_nll=jnp.where(jnp.isfinite(nll), jnp.minimum(nll, member.best_nll), nll),
+            best_moving_nll=jnp.where(better, moving_nll, member.best_moving_nll),
             stale_looks=jnp.where(better, 0, member.stale_looks + 1),
         )
         return select(member.stale_looks < config.model_patience, looked, member)

@@ -114,7 +114,7 @@ def rank_panel(lines: Sequence[Record]) -> Panel | None:
 def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: float | None) -> list[Panel]:
     """Small pictures of everything else that was recorded; metrics without a picture of their own get a plain one."""
     losses = [("critic_loss", "critics", "true"), ("value_loss", "value", "belief")]
-    leaving = [("imagined_end", "end the episode", "true"), ("outside_data", "leave the data", "belief")]
+    leaving, ending = [("outside_data", "imagined states", "belief")], [("imagined_end", "imagined steps", "true")]
     nll, divergence = [("holdout_nll", "mean of the models", "true")], [("divergence", "mirror step", "true")]
     size, pessimism = [("step_size", "step size β", "true")], [("pessimism", "pessimism", "belief")]
     age, spread = [("rollout_age", "mean age", "true")], [("actor_std", "before the tanh", "true")]
@@ -130,7 +130,8 @@ def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: flo
         ),
         curve_panel(lines, size, title="Step size of the mirror step", unit="β", log=True),
         curve_panel(lines, pessimism, title="Return given away by pessimism", unit="return"),
-        curve_panel(lines, leaving, title="Imagined steps that …", unit="share"),
+        curve_panel(lines, leaving, title="Imagined states outside the data", unit="share"),
+        curve_panel(lines, ending, title="Imagined steps that end the episode", unit="share"),
         curve_panel(lines, age, title="Age of imagined rollouts", unit="steps"),
         curve_panel(lines, spread, title="Spread of the actor", unit="std", log=True),
     ]

@@ -104,6 +104,7 @@ _SECTIONS = (
     belief_sections.ranks,
     belief_sections.policy_over_prices,
     pool_sections.calibration,
+    pool_sections.doubt,
     pool_sections.error_growth,
     pool_sections.training,
     pool_sections.settings,

@@ -1,8 +1,9 @@
-"""Pictures of the pool on hold-out episodes: calibration of each output, and error against rollout length."""
+"""Pictures of the pool on hold-out episodes: calibration, doubt against error, and error against rollout length."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -13,13 +14,37 @@ from phyb.report.style import COLORS, Key, Panel, drawing, short_number, to_svg,
 
 def calibration_panel(dimension: Record, name: str) -> Panel | None:
     """Predicted against observed error in bins of rows; on the diagonal the pool knows how wrong it is."""
-    pairs = [
-        (number(group.get("predicted_std")), number(group.get("observed_rmse")))
-        for group in records(dimension.get("bins"))
-    ]
-    points = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)
+    points = _points(dimension.get("bins"))
     if not len(points):
         return None
+    legend = [
+        Key("rows of similar predicted error", "true"),
+        Key("perfect calibration", "behaviour", "dashed"),
+    ]
+    svg = _draw_bins(points, f"calibration {name}", ("predicted error (std)", "observed error (RMSE)"))
+    said = "; ".join(f"{predicted:.3g} predicted, {seen:.3g} observed" for predicted, seen in points)
+    return Panel(name, svg, f"Calibration of {name}: {said}.", legend)
+
+
+def doubt_panel(bins: Any) -> Panel | None:
+    """The members' disagreement against the pool's error in bins of rows; a rising line means that doubt warns."""
+    points = _points(bins)
+    if not np.any(points > 0):
+        return None
+    title = "Disagreement and error"
+    svg = _draw_bins(points, title, ("disagreement / trivial error", "error / trivial error"))
+    legend = [Key("rows of similar disagreement", "true"), Key("error as large as disagreement", "behaviour", "dashed")]
+    said = "; ".join(f"disagreement {spread:.3g}, error {seen:.3g}" for spread, seen in points)
+    return Panel(title, svg, f"{title} in units of the trivial error: {said}.", legend)
+
+
+def _points(bins: Any) -> np.ndarray:
+    """The groups of rows that have both numbers: (predicted, observed)."""
+    pairs = [(number(group.get("predicted_std")), number(group.get("observed_rmse"))) for group in records(bins)]
+    return np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)
+
+
+def _draw_bins(points: np.ndarray, name: str, labels: tuple[str, str]) -> str:
     low, high = float(points.min()), float(points.max())
     log = low > 0 and high > 12 * low
     ends = (low / 1.5, high * 1.5) if log else (0.0, 1.15 * high or 1.0)
@@ -31,15 +56,9 @@ def calibration_panel(dimension: Record, name: str) -> Panel | None:
         axes.plot(ends, ends, color=COLORS["behaviour"], linestyle=(0, (4, 3)), linewidth=1.3)
         axes.plot(*points.T, color=COLORS["true"], linewidth=1.2, alpha=0.5)
         axes.plot(*points.T, color=COLORS["true"], linestyle="none", marker="o", markersize=5)
-        axes.set_xlabel("predicted error (std)")
-        axes.set_ylabel("observed error (RMSE)")
-        svg = to_svg(figure, f"calibration {name}")
-    said = "; ".join(f"{predicted:.3g} predicted, {seen:.3g} observed" for predicted, seen in points)
-    legend = [
-        Key("rows of similar predicted error", "true"),
-        Key("perfect calibration", "behaviour", "dashed"),
-    ]
-    return Panel(name, svg, f"Calibration of {name}: {said}.", legend)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
+        return to_svg(figure, name)
 
 
 def growth_panel(lengths: np.ndarray, growth: Record, name: str, unit: str = "RMSE") -> Panel | None:

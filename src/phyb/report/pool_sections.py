@@ -9,7 +9,7 @@ import numpy as np
 
 from phyb.report.elements import MISSING, Section, settings_block, show, show_short, table
 from phyb.report.figures import training_panels
-from phyb.report.pool_figures import calibration_panel, growth_panel, worst_calibrated
+from phyb.report.pool_figures import calibration_panel, doubt_panel, growth_panel, worst_calibrated
 from phyb.report.source import Record, RunData, mapping, number, numbers, records, series, text
 
 MAX_PANELS = 6
@@ -22,7 +22,8 @@ def calibration(run: RunData) -> Section | None:
         return Section("pool", "Pool: calibration", ["This run has no diagnostics of its pool."], short="Pool")
     drawn = [d for d in dimensions if records(d.get("bins"))]
     panels = [calibration_panel(d, _name(run, d)) for d in worst_calibrated(drawn, MAX_PANELS)]
-    sentences = [
+    sentences = [*_verdict(run)]
+    sentences += [
         "Hold-out rows are grouped by the error the pool predicts for them. Points above the diagonal are "
         "over-confident, the error is larger than predicted; points below are over-cautious.",
         _calibration_summary(run, dimensions),
@@ -35,6 +36,35 @@ def calibration(run: RunData) -> Section | None:
     found = [panel for panel in panels if panel is not None]
     html = _one_step_table(run, dimensions)
     return Section("pool", "Pool: calibration", sentences, found, html, short="Pool")
+
+
+def _verdict(run: RunData) -> list[str]:
+    """What was said about the pool before the policy was trained, in one paragraph."""
+    said = run.diagnostics.get("verdict")
+    words = [text(sentence) for sentence in said] if isinstance(said, list) else []
+    return [" ".join(filter(None, words))] if any(words) else []
+
+
+def doubt(run: RunData) -> Section | None:
+    """Does the models' disagreement warn of their error?"""
+    bins = run.diagnostics.get("doubt_bins")
+    panel = doubt_panel(bins)
+    if panel is None:
+        return None
+    sentences = [
+        "Hold-out rows are grouped by how much the models disagree about them; 1 is the error of a guess that nothing "
+        "changes. Pessimism listens to disagreement, so that the error should rise with it. It lies above the dashed "
+        "line where the world is noisy, or where the models are wrong together."
+    ]
+    errors = [number(group.get("observed_rmse")) for group in records(bins)]
+    warns = number(run.diagnostics.get("spread_error_correlation"))
+    if len(errors) > 1 and errors[0] and errors[-1] is not None:
+        rank = f"; the rank correlation over all rows is {show(warns, 2)}" if warns is not None else ""
+        sentences.append(
+            f"Where they disagree most the error is {show(errors[-1] / errors[0], 1)} times that where they disagree "
+            f"least{rank}."
+        )
+    return Section("doubt", "Pool: disagreement against error", sentences, [panel], short="Doubt")
 
 
 def _name(run: RunData, dimension: Record) -> str:

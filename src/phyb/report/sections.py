@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from phyb.envs.published import comparison
 from phyb.envs.tasks import normalized_score
 from phyb.report.elements import MISSING, Section, cards, duration, show, table
 from phyb.report.figures import curve_panel
@@ -88,6 +89,9 @@ def results(run: RunData) -> Section | None:
     others += [(f"rule: {name}", number(mapping(rule).get("mean_return"))) for name, rule in rules.items()]
     known = sorted(((-value, name) for name, value in others if value is not None))
     rows += [row(name, -value) for value, name in known]
+    published = comparison(run.name) if get("mean_return") is not None and run.task is not None else None
+    if published is not None:
+        rows.append(["the paper's PhyB", published[0], *[MISSING] * 4])
     head = ["", "score", "mean return", "std. error", "CVaR 10 %", "regret"]
     kept = [0] + [i for i in range(1, len(head)) if any(each[i] != MISSING for each in rows)]
     if len(kept) == 1:
@@ -100,7 +104,9 @@ def results(run: RunData) -> Section | None:
     }
     note = "; ".join(words for column, words in notes.items() if column in kept)
     tables = f'<div class="tables">{html}{_times(run)}</div>'
-    return Section("results", "Results", [f"How to read it: {note}."] if note else [], html=tables)
+    sentences = [f"How to read it: {note}."] if note else []
+    sentences += [f"The paper's PhyB: {published[1]}."] if published is not None else []
+    return Section("results", "Results", sentences, html=tables)
 
 
 def _times(run: RunData) -> str:
@@ -185,6 +191,13 @@ def belief_against_truth(run: RunData) -> Section | None:
         sentences.append(
             f"Here it did so in {held} of {len(pairs)} evaluations, within two standard errors; at the end it "
             f"promised {show(pairs[-1][0])} and delivered {show(pairs[-1][1])}."
+        )
+        belief, true, margin = pairs[-1]
+        meaning = "what caution holds back" if true >= belief else "what it promised too much"
+        largest = max((abs(true - belief) for belief, true, _ in pairs))
+        sentences.append(
+            f"The gap at the end, {show(abs(true - belief), 2)} ± {show(0.5 * margin, 2)}, is {meaning}; the largest "
+            f"gap on the way was {show(largest, 2)}."
         )
     promised = series(lines, "belief_return")[1]
     if len(promised) and not pairs:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
 
 from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.envs.oracle import rule_return, solve, stopping_return
+from phyb.envs.published import comparison
 from phyb.envs.rules import RULES
 from phyb.envs.tasks import find_task, normalized_score
+
+SHOWN_LENGTHS = (1, 5, 20, 100)
+"""Rollout lengths shown before the policy is trained; the report has all of them."""
 
 
 def result_table(result: dict[str, Any]) -> Table:
@@ -40,7 +45,12 @@ def result_table(result: dict[str, Any]) -> Table:
         if name != "behaviour":
             table.add_row(f"rule: {name}", _number(rule["mean_return"]), _number(rule["normalized_score"]))
     seconds = result["wall_seconds"]
+    published = comparison(result["task"]) if result["normalized_score"] is not None else None
+    if published is not None:
+        table.add_section()
+        table.add_row("the paper's PhyB", "", published[0])
     table.caption = f"{sum(seconds.values()):.0f} s: " + ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
+    table.caption += f"\nThe paper's PhyB: {published[1]}." if published is not None else ""
     table.caption_justify = "left"
     return table
 
@@ -52,6 +62,33 @@ def algorithm_table() -> Table:
         table.add_row(
             name, f"{entry.title}: {entry.line}", "pool" if load(name).needs_pool else "none", entry.reference
         )
+    return table
+
+
+def pool_table(found: Mapping[str, Any]) -> Table:
+    """What a person should know of a pool before a policy is trained on it, from the content of diagnostics.json."""
+    title = f"pool: {found['members']} models on {found['rows']:,} rows of {found['episodes']:,} hold-out episodes"
+    table = Table("", title=title, title_justify="left")
+    for name in ("pool", "to compare with"):
+        table.add_column(name, justify="right")
+    share = found["share_explained"]
+    table.add_row("one step: error / trivial error", _number(None if share is None else (1.0 - share) ** 0.5), "1.00")
+    table.add_row("one step: explained", _percent(share), "0.0 %", end_section=True)
+    for wanted in (50, 90):
+        covered = [each[f"coverage_{wanted}"] for each in found["dimensions"] if each[f"coverage_{wanted}"] is not None]
+        mean, low, high = (sum(covered) / len(covered), min(covered), max(covered)) if covered else (None, None, None)
+        cell = f"{_percent(mean)} ({_percent(low)} to {_percent(high)})" if covered else _percent(None)
+        table.add_row(f"inside its {wanted} % interval (range)", cell, f"{wanted} %", end_section=wanted == 90)
+    rollouts, ends = found["rollouts"], found["termination"] or {}
+    shown = [n for n in rollouts["lengths"] if n in SHOWN_LENGTHS or n == rollouts["lengths"][-1]]
+    for length in shown:
+        place, steps = rollouts["lengths"].index(length), "1 step" if length == 1 else f"{length} steps"
+        mean, trivial = (_number(rollouts["overall"][kind][place]) for kind in ("mean", "trivial"))
+        table.add_row(f"error after {steps} (data std)", mean, f"trivial {trivial}", end_section=length == shown[-1])
+    for name in ("precision", "recall"):
+        if name in ends:
+            table.add_row(f"ends of episodes: {name}", _percent(ends[name]), "100 %")
+    table.caption, table.caption_justify = " ".join(found["verdict"]), "left"
     return table
 
 
@@ -95,4 +132,10 @@ def oracle_tables(discount: float) -> list[Table]:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.2f}"
+    if value is None:
+        return "–"
+    return f"{value:,.2f}" if abs(value) < 1e9 else f"{value:.2e}"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}".replace("%", " %")

@@ -45,6 +45,9 @@ class TrainingConfig:
     every look at the hold-out rows."""
     transitions: int = 100_000
     """Rows of the log that is collected for a built-in task; files are used whole."""
+    accept_poor_pool: bool = False
+    """Train a policy even on models that are no better than a guess that nothing changes. Without it such a run stops
+    before the policy."""
     discount: float | None = None
     """gamma; None takes what suits the task: 0.99, or 1 where the horizon is finite and time is observed. Lower cares
     less about the future and learns faster."""
