@@ -41,8 +41,10 @@ def calibration(run: RunData) -> Section | None:
 def _verdict(run: RunData) -> list[str]:
     """What was said about the pool before the policy was trained, in one paragraph."""
     said = run.diagnostics.get("verdict")
-    words = [text(sentence) for sentence in said] if isinstance(said, list) else []
-    return [" ".join(filter(None, words))] if any(words) else []
+    words = " ".join(filter(None, map(text, said))) if isinstance(said, list) else ""
+    for name in filter(None, (text(each.get("name")) for each in records(run.diagnostics.get("dimensions")))):
+        words = words.replace(name, run.dimension_name(name))
+    return [words] if words else []
 
 
 def doubt(run: RunData) -> Section | None:
