@@ -136,7 +136,9 @@ def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: flo
         curve_panel(lines, spread, title="Spread of the actor", unit="std", log=True),
     ]
     drawn = {"step", "q_logged", "q_imagined", "uncertainty"}
-    drawn |= {key for curves in (losses, leaving, divergence, size, pessimism, age, spread) for key, _, _ in curves}
+    drawn |= {
+        key for curves in (losses, leaving, ending, divergence, size, pessimism, age, spread) for key, _, _ in curves
+    }
     names = sorted({key for line in lines for key in line} - drawn)
     others = [(name, name.replace("_", " ")) for name in names if len(series(lines, name)[0])]
     panels += [curve_panel(lines, [(n, words, "true")], title=words.capitalize(), unit="") for n, words in others[:12]]
