@@ -57,6 +57,7 @@ ABLATIONS = {
     "single": ("--weight-rule", "single"),
     "average": ("--weight-rule", "uniform", "--subset-size", "8"),
     "no-bregman": ("--step-size-rule", "fixed", "--step-size", "0.001"),
+    "values-from-zero": ("--return-steps", "0"),
 }
 PLAN = (
     *(Planned("hopper-medium-replay", seed) for seed in (0, 1, 2)),
