@@ -158,10 +158,9 @@ def publish(found: list[dict[str, Any]]) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     main = [run for run in found if run["variant"] == "phyb"]
     ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0]
-    for log in dict.fromkeys(run["log"] for run in main):
-        runs = [run for run in main if run["log"] == log]
-        picture(runs, PICTURES / f"{log}.svg")
-    picture(ablated, PICTURES / "ablations.svg")
+    pictures = {log: [run for run in main if run["log"] == log] for log in dict.fromkeys(run["log"] for run in main)}
+    for name, runs in (pictures | ({"ablations": ablated} if ablated else {})).items():
+        picture(runs, PICTURES / f"{name}.svg")
     text = PAGE.read_text(encoding="utf-8")
     for mark, rows in (("main", main), ("ablations", ablated)):
         place = rf"(?s)(<!-- {mark} -->\n).*?(\n<!-- end -->)"
