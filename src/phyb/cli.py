@@ -72,6 +72,9 @@ class Train(Generic[Models, Agent]):
     """Go on with the run in that folder, or start it if there is none."""
     cache: Path | None = None
     """Folder of trained pools; by default $PHYB_CACHE, else phyb in the user's cache folder."""
+    rows_in: Literal["auto", "memory", "disk"] = "auto"
+    """Where the rows of the log lie: disk trains on logs larger than memory, with the same result, from files in the
+    cache and in the run folder; auto takes the disk only if the memory free is less than the run needs."""
     pool: Models = tyro.MISSING
     agent: Agent = tyro.MISSING
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
@@ -93,6 +96,7 @@ class Train(Generic[Models, Agent]):
             out=self.out,
             resume=self.resume,
             cache=self.cache,
+            rows_in=self.rows_in,
             console=console,
         )
         console.print(result_table(run.result))

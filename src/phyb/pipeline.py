@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from rich.console import Console
 from phyb.algorithms.problem import Problem, make_problem, prediction_bytes, remember
 from phyb.algorithms.registry import find
 from phyb.data.collect import collect_liquidation
-from phyb.data.files import load_log
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
@@ -39,6 +39,7 @@ from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
 from phyb.training.job import Job
 from phyb.training.loop import optimize
 from phyb.training.progress import Stages
+from phyb.training.rows import RowsIn, load_rows, move_rows, removed_afterwards, tell_memory
 from phyb.training.settings import Preset, Settings, check_settings, preset
 
 _MEMORY_ADVICE = (
@@ -67,6 +68,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     cache: str | os.PathLike[str] | None = None,
+    rows_in: RowsIn = "auto",
     console: Console | None = None,
 ) -> Run:
     """Train an algorithm on a log and judge the policy.
@@ -81,6 +83,8 @@ def train(
         out: run folder; None names it `runs/TASK-ALGORITHM-seedS`.
         resume: go on with the run in that folder, or start it if there is none; a finished run is shown again.
         cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
+        rows_in: "memory"; "disk" for a log that does not fit into it, in files below the cache and the run folder; or
+            "auto", which takes the disk only if the memory free is less than the run needs. The result is the same.
         console: where progress is shown; None shows it on the terminal.
 
     Raises:
@@ -90,6 +94,7 @@ def train(
         DivergenceError: training produced numbers that are not finite.
         BusyError: another process works on the folder.
         StorageError: something cannot be written; what was saved before stays.
+        MemoryShortError: the run needs far more memory than is free.
         InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
     """
     learner = find(algorithm)
@@ -105,12 +110,23 @@ def train(
             f"{folder.path}: already exists. Add --resume to go on with it or to see its result, "
             "or choose another folder with --out."
         )
-    with locked(folder.path) as lock, stop_requests(stages.tell) as stop, memory_errors(_MEMORY_ADVICE):
+    with (
+        locked(folder.path) as lock,
+        stop_requests(stages.tell) as stop,
+        memory_errors(_MEMORY_ADVICE),
+        removed_afterwards(folder.rows),
+    ):
         folder.guard = lock.check
         folder.open()
         stages.seconds |= _seconds_before(folder)
         with stages.stage("collect", "log   ", 1) as advance:
-            log, env_id = _open(data, env, settings, seed)
+
+            def waiting(reason: str) -> None:
+                stop.check()
+                advance(0, reason)
+
+            log, env_id = _open(data, env, settings, seed, rows_in, cache_folder(cache), waiting)
+            log = move_rows(log, rows_in, settings, folder.rows)
             advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
         reward = rewards.resolve(settings.training.reward)
         if reward is not None:
@@ -122,6 +138,8 @@ def train(
         ending = _ending(log, settings.training.termination, task, stages)
         agent = learner(settings.agent, settings.training.steps)
         job = Job(name, agent, log, task, ending, reward, env_id, settings, seed, folder, stages, stop)
+        if not folder.finished:
+            tell_memory(log, settings, stages)
         write_or_compare_config(job, preset_name)
         if folder.finished:
             stages.tell(f"{folder.path}: this run is finished; here is its result.")
@@ -142,7 +160,13 @@ def _carry_out(job: Job, cache: Path) -> Run:
         )
     job.stop.check()
     problem = make_problem(
-        job.log, pool, discount=job.discount, horizon=job.horizon, termination=job.ending.how, reward=job.reward
+        job.log,
+        pool,
+        discount=job.discount,
+        horizon=job.horizon,
+        termination=job.ending.how,
+        reward=job.reward,
+        rows_in=job.rows_in,
     )
     if algorithm.asks_about_log and prediction_bytes(problem) <= job.settings.training.prediction_memory * 2**30:
         problem = remember(problem)
@@ -184,7 +208,15 @@ def _words_of(data: str | os.PathLike[str] | Log, env: str | None) -> str:
     return f"{data.env_id if isinstance(data, Log) else data} {env or ''}"
 
 
-def _open(data: str | os.PathLike[str] | Log, env: str | None, settings: Settings, seed: int) -> tuple[Log, str | None]:
+def _open(
+    data: str | os.PathLike[str] | Log,
+    env: str | None,
+    settings: Settings,
+    seed: int,
+    rows_in: RowsIn,
+    cache: Path,
+    waiting: Callable[[str], None],
+) -> tuple[Log, str | None]:
     """The log, and the id of the simulator to judge in."""
     if isinstance(data, Log):
         return data, env
@@ -195,7 +227,7 @@ def _open(data: str | os.PathLike[str] | Log, env: str | None, settings: Setting
             f"{data}: there is no such task or file. Built-in tasks: liquidation. "
             "Or give a log file (.hdf5 in D4RL layout, or .npz), or minari:ID."
         )
-    return load_log(data), env
+    return load_rows(data, rows_in, settings, cache, waiting), env
 
 
 def _ending(log: Log, word: str, task: Task | None, stages: Stages) -> Ending:
@@ -245,7 +277,14 @@ def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[Look]]:
             )
 
         found = cached_pool(
-            job.log, config, job.seed, learn_termination=learn, folder=cache, progress=progress, keeping=keeping
+            job.log,
+            config,
+            job.seed,
+            learn_termination=learn,
+            folder=cache,
+            progress=progress,
+            keeping=keeping,
+            rows_in=job.rows_in,
         )
         pool = found.pool
         advance(config.pool_size * config.model_steps, f"hold-out loss {float(pool.holdout_nll.mean()):.3f}")

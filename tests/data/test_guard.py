@@ -125,9 +125,10 @@ def test_whatever_happens_in_the_library_becomes_our_error(path, helper, act, wo
     """A copy of the helper in which opening a file goes wrong."""
     source = Path(_guard.__file__).parent
     shutil.copytree(source, tmp_path / "phyb" / "data")
+    shutil.copytree(source.parent / "storage", tmp_path / "phyb" / "storage")
     shutil.copy(source.parent / "errors.py", tmp_path / "phyb")
     script = tmp_path / "phyb" / "data" / "_helper.py"
-    wrong = f"def judged(*_):\n    import os, signal\n    {act}\n\n\n"
+    wrong = f"def judged(*_, **__):\n    import os, signal\n    {act}\n\n\n"
     place = 'if __name__ == "__main__":\n    signal'
     assert place in script.read_text()
     script.write_text(script.read_text().replace(place, wrong + place))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import Keeping, PoolConfig, _prepare, _start, _steps, fit_pool, split_rows
+from phyb.dynamics.fit import Keeping, PoolConfig, _prepare, _start, _steps, bootstrap_rows, fit_pool, split_rows
 from phyb.errors import DivergenceError, InterruptedRunError
 from phyb.interrupt import StopRequests
 from phyb.storage.store import Store
@@ -143,14 +143,21 @@ def test_members_do_not_depend_on_the_group_they_are_trained_in(small_log, quick
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7, 65_536, 100_003])
+def test_places_of_a_bootstrap_sample_are_those_of_the_whole_sample(rows):
+    key = jax.random.key(rows)
+    places = jnp.asarray([0, rows - 1, rows // 2, 0])
+    np.testing.assert_array_equal(bootstrap_rows(key, places, rows), jax.random.randint(key, (rows,), 0, rows)[places])
+
+
 def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
     *_, train, _ = _prepare(small_log, QUICK, SEED)
     rows = len(train.done)
     keys = jax.random.split(jax.random.key(0), 2)
-    state = _start(keys, (train.inputs.shape[1], train.targets.shape[1]), rows, QUICK)
-    one, other = (set(sample.tolist()) for sample in np.asarray(state.bootstrap))
+    state = _start(keys, (train.inputs.shape[1], train.targets.shape[1]), QUICK)
+    samples = jax.vmap(lambda key: bootstrap_rows(key, jnp.arange(rows), rows))(state.bootstrap)
+    one, other = (set(sample.tolist()) for sample in samples)
     assert one != other
-    assert state.bootstrap.shape == (2, rows)
     assert 0.45 * rows < len(one) < 0.8 * rows, "drawn with replacement, about 63 % of the rows are in a sample"
 
     def look(train):
@@ -158,7 +165,7 @@ def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
 
     unseen = np.array(sorted(set(range(rows)) - one))
     after, altered = look(train), look(train._replace(targets=train.targets.at[unseen].add(100.0)))
-    np.testing.assert_array_equal(after.bootstrap, state.bootstrap)
+    np.testing.assert_array_equal(*map(jax.random.key_data, (after.bootstrap, state.bootstrap)))
     for before, now in zip(jax.tree.leaves(after.model), jax.tree.leaves(altered.model), strict=True):
         np.testing.assert_array_equal(before[0], now[0])
     assert not np.allclose(after.model.trunk.biases[-1][1], altered.model.trunk.biases[-1][1])

@@ -170,11 +170,12 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             actor = clone(
                 clone_key,
                 actor,
-                problem.standardizer(problem.rows.observations),
+                problem.rows.observations,
                 problem.rows.actions,
                 steps=cfg.clone_steps,
                 learning_rate=1e-3,
                 batch_size=cfg.real_batch_size,
+                standardizer=problem.standardizer,
             ).with_spread(cfg.clone_spread)
         critics = Critics(critic_key, obs, act, cfg.policy_hidden)
         value = ValueNetwork(value_key, obs, cfg.policy_hidden)
@@ -183,12 +184,13 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 jax.random.fold_in(clone_key, 1),
                 critics,
                 value,
-                problem.standardizer(problem.rows.observations),
+                problem.rows.observations,
                 problem.rows.actions,
                 problem.returns,
                 steps=cfg.return_steps,
                 learning_rate=1e-3,
                 batch_size=cfg.real_batch_size,
+                standardizer=problem.standardizer,
             )
         return PhyBState(
             actor=actor,

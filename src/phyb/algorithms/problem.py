@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,6 +18,10 @@ from phyb.belief.backup import RewardRule, TerminationRule, World
 from phyb.data.log import Log
 from phyb.dynamics.pool import Pool, Prediction
 from phyb.networks import Standardizer
+from phyb.storage.mapped import column_range, on_device, write_rows
+
+MOST_STARTS = 100_000
+"""Start states kept of a log on disk: those of its first episodes."""
 
 
 class Rows(NamedTuple):
@@ -83,6 +89,7 @@ def make_problem(
     horizon: int,
     termination: TerminationRule | str = "learned",
     reward: RewardRule | None = None,
+    rows_in: Path | None = None,
 ) -> Problem:
     """Put a log and a pool into learning units.
 
@@ -96,31 +103,28 @@ def make_problem(
         horizon: the most steps an episode can take.
         termination: a rule on (observation, action, next observation), or "learned" or "none".
         reward: a function of the same that gives what a step earns; None takes what the pool learned.
+        rows_in: a folder for the rows of a log that is on disk; None keeps them in memory. The problem is the same, but
+            for its start states if there are more than `MOST_STARTS`.
     """
     spread = float(np.ptp(log.rewards)) or max(abs(float(log.rewards[0])), 1.0)
-    rewards = log.rewards / spread
     steps = min(horizon, 1.0 / (1.0 - discount)) if discount < 1 else float(horizon)
     low, high = (jnp.asarray(log.action_low, jnp.float32), jnp.asarray(log.action_high, jnp.float32))
-    actions = 2.0 * (log.actions - log.action_low) / (log.action_high - log.action_low) - 1.0
-    value_low = jnp.asarray(steps * min(float(rewards.min()), 0.0), jnp.float32)
-    value_high = jnp.asarray(steps * max(float(rewards.max()), 0.0), jnp.float32)
+    # Division keeps the order of numbers: these are the extremes of the divided rewards.
+    value_low = jnp.asarray(steps * min(float(log.rewards.min() / spread), 0.0), jnp.float32)
+    value_high = jnp.asarray(steps * max(float(log.rewards.max() / spread), 0.0), jnp.float32)
     scale = jnp.asarray(spread, jnp.float32)
     first_rows = np.concatenate([[0], np.flatnonzero(log.episode_ends[:-1]) + 1])
     world = None
     if pool is not None:
-        visited = np.concatenate([log.observations, log.next_observations])
-        least, most = visited.min(axis=0), visited.max(axis=0)
+        here, there = column_range(log.observations), column_range(log.next_observations)
+        least, most = np.minimum(here[0], there[0]), np.maximum(here[1], there[1])
         middle, width = jnp.asarray(0.5 * (least + most)), jnp.asarray(most - least)
         world = World(pool, low, high, scale, middle, width, value_low, termination, reward)  # pyright: ignore[reportArgumentType]
-    rows = Rows(
-        *(
-            jnp.asarray(x, jnp.float32)
-            for x in (log.observations, actions, rewards, log.next_observations, log.terminated)
-        )
-    )
+    rows = _learning_units(log, spread, rows_in)
+    starts = first_rows if rows_in is None else first_rows[:MOST_STARTS]
     return Problem(
         rows,
-        rows.observations[first_rows],
+        rows.observations[starts],
         jnp.asarray(discounted_returns(log, discount, horizon) / spread, jnp.float32),
         Standardizer.fit(rows.observations),
         low,
@@ -175,3 +179,24 @@ def remember(problem: Problem, block: int = 4096) -> Problem:
     told = [ask(rows.observations[i : i + block], rows.actions[i : i + block]) for i in range(0, count, block)]
     joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *told)
     return dataclasses.replace(problem, remembered=joined)
+
+
+def _learning_units(log: Log, spread: float, rows_in: Path | None) -> Rows:
+    """The rows of a log for the device, in memory, or in files that it reads."""
+    makers: dict[str, Callable[[slice], np.ndarray]] = {
+        "observations": lambda rows: log.observations[rows],
+        "actions": lambda rows: 2.0 * (log.actions[rows] - log.action_low) / (log.action_high - log.action_low) - 1.0,
+        "rewards": lambda rows: log.rewards[rows] / spread,
+        "next_observations": lambda rows: log.next_observations[rows],
+        "terminated": lambda rows: log.terminated[rows],
+    }
+
+    def put(name: str, make: Callable[[slice], np.ndarray]) -> Array:
+        array = getattr(log, name)
+        if rows_in is None:
+            return jnp.asarray(make(slice(None)), jnp.float32)
+        if name.endswith("observations") and array.dtype == np.float32 and isinstance(array, np.memmap):
+            return on_device(array)
+        return on_device(write_rows(rows_in / name, array.shape, np.float32, make))
+
+    return Rows(*(put(name, make) for name, make in makers.items()))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from phyb.data._checks import check_actions, check_arrays, check_connected, outside_bounds, problem
+from phyb.data._checks import check_actions, check_arrays, check_connected, problem, rows_outside
 from phyb.data.log import Log
+from phyb.storage.mapped import blocks, rows_where, write_rows
 
 FORMAT_VERSION = 1
 FILE_KEYS = {
@@ -75,10 +77,11 @@ def assemble(raw: Raw, source: str, action_bounds: tuple[ArrayLike, ArrayLike] |
     actions = arrays["actions"]
     low, high = _bounds(raw, actions, action_bounds, assumed, source)
     check_actions(actions, low, high, source)
-    moved = ((actions < low) | (actions > high)).any(axis=1)
-    if moved.any():
-        provenance["clipped_actions"] = int(moved.sum())
-        arrays["actions"] = np.clip(actions, low, high)
+    _, moved = rows_where(actions, lambda block: ((actions[block] < low) | (actions[block] > high)).any(axis=1))
+    if moved:
+        provenance["clipped_actions"] = moved
+        for block in blocks(actions):
+            actions[block] = np.clip(actions[block], low, high)
 
     if "next_observations" not in arrays:
         arrays, provenance["dropped_rows"] = rebuild_successors(arrays, source)
@@ -111,14 +114,29 @@ def rebuild_successors(arrays: Mapping[str, np.ndarray], source: str) -> tuple[d
         "truncated": int((truncated & ~terminated).sum()),
         "unfinished": int(not (terminated[-1] or truncated[-1])),
     }
-    rebuilt = {field: array[kept] for field, array in arrays.items()}
-    rebuilt["next_observations"] = arrays["observations"][kept + 1]
-    rebuilt["truncated"] = ends[kept + 1]
-    return rebuilt, dropped
+    successors = _rows(arrays["observations"], kept + 1, "next_observations")
+    rebuilt = {field: _rows(array, kept, field) for field, array in arrays.items()}
+    return rebuilt | {"next_observations": successors, "truncated": ends[kept + 1]}, dropped
+
+
+def _rows(array: np.ndarray, rows: np.ndarray, field: str) -> np.ndarray:
+    """Some rows of an array, in another one; for an array on disk in a new file beside its own, or in its place."""
+    if not isinstance(array, np.memmap):
+        return array[rows]
+    path = Path(str(array.filename))
+    if path.stem != field:
+        return write_rows(
+            path.with_stem(field), (len(rows), *array.shape[1:]), array.dtype, lambda block: array[rows[block]]
+        )
+    for block in blocks(array[: len(rows)]):
+        array[block] = array[rows[block]]  # no row moves up past one that is still to be read
+    return array[: len(rows)]
 
 
 def to_float32(array: ArrayLike) -> Float[np.ndarray, "*shape"]:
     """Cast to float32; numbers too large for it become infinite, for the check of finiteness to find."""
+    if isinstance(array, np.memmap) and array.dtype == np.float32:
+        return array
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)
 
@@ -146,9 +164,8 @@ def _bounds(
     elif low is None and high is None:
         low, high = np.full(size, -1, np.float32), np.full(size, 1, np.float32)
         assumed["action_bounds"] = "absent from the file, taken as [-1, 1] because every action lies inside"
-        outside = outside_bounds(actions, low, high).any(axis=1)
-        if outside.any():
-            row = int(np.argmax(outside))
+        row, outside = rows_outside(actions, low, high)
+        if outside:
             found = f"{actions[row].tolist()} is outside [-1, 1], and the file gives no bounds"
             advice = "Store the action range as file attributes action_low and action_high, one number per column"
             raise problem(source, "actions", found, advice, row)

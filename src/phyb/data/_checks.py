@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from phyb.errors import DataError
+from phyb.storage.mapped import column_std, rows_where
 
 RANKS = {
     "observations": 2,
@@ -128,21 +129,25 @@ def check_actions(actions: Float[np.ndarray, "rows act"], low: np.ndarray, high:
         column = int(np.argmin(low < high))
         found = f"is {low[column]:g} in column {column}, not below action_high {high[column]:g}"
         raise problem(source, "action_low", found, "Give a range, or drop an action column that never varies")
-    outside = outside_bounds(actions, low, high)
-    if outside.any():
-        row = int(np.argmax(outside.any(axis=1)))
-        column = int(np.argmax(outside[row]))
+    row, count = rows_outside(actions, low, high)
+    if count:
+        column = int(np.argmax(outside_bounds(actions[row], low, high)))
         found = (
             f"{actions[row, column]:g} in column {column} is outside [{low[column]:g}, {high[column]:g}]"
-            f" ({int(outside.any(axis=1).sum()):,} of {len(actions):,} rows are outside)"
+            f" ({count:,} of {len(actions):,} rows are outside)"
         )
         advice = "Clip or rescale the actions, or correct action_low and action_high in the file"
         raise problem(source, "actions", found, advice, row)
 
 
+def rows_outside(actions: Float[np.ndarray, "rows act"], low: np.ndarray, high: np.ndarray) -> tuple[int, int]:
+    """The first row with an action outside its bounds by more than rounding, and how many there are."""
+    return rows_where(actions, lambda block: outside_bounds(actions[block], low, high).any(axis=1))
+
+
 def outside_bounds(
-    actions: Float[np.ndarray, "rows act"], low: np.ndarray, high: np.ndarray
-) -> Bool[np.ndarray, "rows act"]:
+    actions: Float[np.ndarray, "*rows act"], low: np.ndarray, high: np.ndarray
+) -> Bool[np.ndarray, "*rows act"]:
     """True where an action lies outside its bounds by more than rounding."""
     low, high = low.astype(np.float64), high.astype(np.float64)
     slack = ACTION_TOLERANCE * (high - low)
@@ -158,17 +163,17 @@ def check_connected(
     """Check that inside an episode each row leads to the state of the row after it, float noise aside."""
     if len(observations) < 2:
         return
-    reached, recorded = next_observations[:-1], observations[1:]
-    tolerance = 1e-5 * np.abs(recorded) + 1e-3 * observations.std(axis=0, dtype=np.float64).astype(np.float32)
-    with np.errstate(over="ignore"):
-        apart = np.abs(reached - recorded) > tolerance
-    inside = ~episode_ends[:-1]
-    broken = apart.any(axis=1) & inside
-    count = int(broken.sum())
+    reached, recorded, inside = next_observations[:-1], observations[1:], ~episode_ends[:-1]
+    spread = 1e-3 * column_std(observations).astype(np.float32)
+
+    def apart(rows: slice | int) -> Bool[np.ndarray, "*rows obs"]:
+        with np.errstate(over="ignore"):
+            return np.abs(reached[rows] - recorded[rows]) > 1e-5 * np.abs(recorded[rows]) + spread
+
+    row, count = rows_where(recorded, lambda block: apart(block).any(axis=1) & inside[block])
     if count == 0:
         return
-    row = int(np.argmax(broken))
-    column = int(np.argmax(apart[row]))
+    column = int(np.argmax(apart(row)))
     found = (
         f"leads to {reached[row, column]:g} in column {column}, but row {row + 1} of the same episode starts "
         f"at {recorded[row, column]:g} ({count:,} of {int(inside.sum()):,} steps inside episodes break)"
@@ -192,13 +197,11 @@ def bytes_of(shape: tuple[int, ...], dtype: np.dtype) -> int:
 
 
 def _check_finite(array: np.ndarray, field: str, source: str) -> None:
-    finite = np.isfinite(array)
-    if finite.all():
+    row, count = rows_where(array, lambda block: ~np.isfinite(array[block]).reshape(len(array[block]), -1).all(axis=1))
+    if count == 0:
         return
-    faulty = ~finite.reshape(len(array), -1)
-    row = int(np.argmax(faulty.any(axis=1)))
-    column = int(np.argmax(faulty[row]))
-    value = array.reshape(len(array), -1)[row, column]
+    values = np.atleast_1d(array[row])
+    column = int(np.argmin(np.isfinite(values)))
     where = f" in column {column}" if array.ndim == 2 else ""
-    found = f"found {value}{where} ({int(faulty.any(axis=1).sum()):,} rows have such values)"
+    found = f"found {values[column]}{where} ({count:,} rows have such values)"
     raise problem(source, field, found, "Repair or remove these rows; numbers must be finite and fit float32", row)

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from phyb.data._assemble import Raw
+from phyb.data._assemble import Raw, to_float32
 from phyb.data._checks import problem
-from phyb.data._hdf5 import read_hdf5
+from phyb.data._hdf5 import judged, read_hdf5, shapes_of
 from phyb.errors import DataError
+from phyb.storage.mapped import ROWS_SUFFIX, blocks, new_array
 
 _ADVICE = "The file is damaged or forged; copy or write it again"
 # The helper forks, which is safe only in a process of one thread.
@@ -32,11 +33,30 @@ _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM
 _CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 
 
-def read_hdf5_guarded(path: str | os.PathLike[str], source: str) -> Raw:
-    """What `read_hdf5` returns, without its risks; read directly where processes cannot fork."""
-    if not _CAN_FORK or not sys.executable or getattr(sys, "frozen", False):
+def read_hdf5_guarded(path: str | os.PathLike[str], source: str, rows_in: Path | None = None) -> Raw:
+    """What `read_hdf5` returns, without its risks; read directly where processes cannot fork.
+
+    With `rows_in`, numbers become float32 and go to files in that folder, a block at a time; flags stay in memory.
+    """
+    if not _guarded():
         return read_hdf5(path, source)
-    return _READER.read(os.path.abspath(path), source)
+    found = _READER.read(os.path.abspath(path), source, "memory" if rows_in is None else "disk", rows_in)
+    assert isinstance(found, Raw)
+    return found
+
+
+def hdf5_shapes(path: str | os.PathLike[str], source: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of the fields of an HDF5 file, by its headers; empty for a file of one group per episode."""
+    if not _guarded():
+        with judged(path, source, to_memory=False) as (raw, _):
+            return shapes_of(raw)
+    found = _READER.read(os.path.abspath(path), source, "shapes")
+    assert isinstance(found, dict)
+    return {name: tuple(shape) for name, shape in found.items()}
+
+
+def _guarded() -> bool:
+    return bool(_CAN_FORK and sys.executable and not getattr(sys, "frozen", False))
 
 
 class _Helper:
@@ -84,10 +104,10 @@ class _Reader:
         self._lock = threading.Lock()
         self._helper: _Helper | None = None
 
-    def read(self, path: str, source: str) -> Raw:
+    def read(self, path: str, source: str, wanted: str = "memory", rows_in: Path | None = None) -> Raw | dict[str, Any]:
         with self._lock:
             try:
-                return self._ask(self._running(source), path, source)
+                return self._ask(self._running(source), path, source, wanted, rows_in)
             except DataError:
                 raise
             except BaseException:  # the answer may be half read, by Ctrl-C for instance: the next request starts anew
@@ -121,20 +141,20 @@ class _Reader:
         if helper is not None:
             helper.close()
 
-    def _ask(self, helper: _Helper, path: str, source: str) -> Raw:
+    def _ask(self, helper: _Helper, path: str, source: str, wanted: str, rows_in: Path | None) -> Raw | dict[str, Any]:
         reading, writing = os.pipe()
         _widen(writing)
         with open(reading, "rb") as answer:
             try:
-                request = json.dumps({"path": path, "source": source}).encode() + b"\n"
+                request = json.dumps({"path": path, "source": source, "wanted": wanted}).encode() + b"\n"
                 socket.send_fds(helper.socket, [request], [writing], getattr(socket, "MSG_NOSIGNAL", 0))
             except BrokenPipeError:
                 pass  # the helper died a moment ago; there is no answer then
             finally:
                 os.close(writing)
-            raw = _receive(answer)
+            raw = _receive(answer, rows_in)
         status = helper.replies.readline()
-        if isinstance(raw, Raw):
+        if isinstance(raw, Raw | dict):
             return raw
         raise problem(source, None, _cause(status), _ADVICE) if raw is None else DataError(raw)
 
@@ -147,20 +167,39 @@ def _widen(pipe: int) -> None:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 2**20)
 
 
-def _receive(answer: io.BufferedReader) -> Raw | str | None:
-    """The child's answer: what the file holds, why it is refused, or None if the child died on it."""
+def _receive(answer: io.BufferedReader, rows_in: Path | None) -> Raw | dict[str, Any] | str | None:
+    """The child's answer: what the file holds, or its shapes; why it is refused; None if the child died on it."""
     found: dict[str, dict[str, Any]] = {"arrays": {}, "metadata": {}}
     while (line := answer.readline()).endswith(b"\n"):
         content = json.loads(line)
         if "problem" in content:
             return content["problem"]
+        if "shapes" in content:
+            return content["shapes"]
         if "keys" in content:
             return Raw(found["arrays"], content["keys"], found["metadata"] | content["metadata"], content["attributes"])
-        array = np.empty(content["shape"], np.dtype(content["dtype"]))
-        if answer.readinto(array.reshape(-1).view(np.uint8).data) < array.nbytes:
-            return None
-        found[content["part"]][content["name"]] = array
+        name, shape, dtype = content["name"], tuple(content["shape"]), np.dtype(content["dtype"])
+        if rows_in is not None and content["part"] == "arrays" and name not in ("terminated", "truncated"):
+            array = new_array(rows_in / f"{name}{ROWS_SUFFIX}", shape, np.float32)
+            parts = (array[block] for block in blocks(array))
+        else:
+            array = np.empty(shape, dtype)
+            parts = (array,)
+        for part in parts:
+            if not _fill(answer, part, dtype):
+                return None
+        found[content["part"]][name] = array
     return None
+
+
+def _fill(answer: io.BufferedReader, array: np.ndarray, dtype: np.dtype) -> bool:
+    """Read numbers of a type into an array, which may have another; False if they end early."""
+    stored = array if array.dtype == dtype else np.empty(array.shape, dtype)
+    if answer.readinto(stored.reshape(-1).view(np.uint8).data) < stored.nbytes:
+        return False
+    if stored is not array:
+        array[...] = to_float32(stored)
+    return True
 
 
 def _cause(status: bytes) -> str:

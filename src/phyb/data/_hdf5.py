@@ -19,9 +19,11 @@ from phyb.data._checks import bytes_of, check_declaration, check_explained, chec
 from phyb.data._minari import KEYS as EPISODE_KEYS
 from phyb.data._minari import episodes_in, judge_episodes
 from phyb.data.log import Log
+from phyb.storage.mapped import BLOCK_BYTES
 
 _MAX_ATTRIBUTE_BYTES = 16 * 2**20
 _MAX_FOREIGN_TEXT = 10_000
+_CHUNKS_AT_ONCE = 1024
 _SIMPLE_TYPES = (h5py.h5t.TypeStringID, h5py.h5t.TypeIntegerID, h5py.h5t.TypeFloatID, h5py.h5t.TypeEnumID)
 
 
@@ -31,9 +33,30 @@ def read_hdf5(path: str | os.PathLike[str], source: str) -> Raw:
         return dataclasses.replace(raw, arrays={field: dataset[...] for field, dataset in raw.arrays.items()})
 
 
+def shapes_of(raw: Raw) -> dict[str, tuple[int, ...]]:
+    """The shape of each field that is stored as one data set."""
+    return {field: data.shape for field, data in raw.arrays.items() if isinstance(data, h5py.Dataset)}
+
+
+def in_pieces(dataset: Any) -> Iterator[np.ndarray]:
+    """A data set, some of its chunks at a time; what is small, or not stored as one data set, comes whole."""
+    if not isinstance(dataset, h5py.Dataset) or bytes_of(dataset.shape, dataset.dtype) <= BLOCK_BYTES:
+        yield dataset[...]
+        return
+    chunk = dataset.chunks[0] if dataset.chunks else _CHUNKS_AT_ONCE
+    row = bytes_of(dataset.shape[1:], dataset.dtype)
+    # The library takes kilobytes for each chunk that a piece touches.
+    step = chunk * max(1, min(_CHUNKS_AT_ONCE, BLOCK_BYTES // (chunk * row)))
+    for first in range(0, dataset.shape[0], step):
+        yield dataset[first : first + step]
+
+
 @contextlib.contextmanager
-def judged(path: str | os.PathLike[str], source: str) -> Iterator[tuple[Raw, int]]:
-    """Open a file and judge its headers: what it holds, its arrays still as data sets, and the bytes they will take."""
+def judged(path: str | os.PathLike[str], source: str, *, to_memory: bool = True) -> Iterator[tuple[Raw, int]]:
+    """Open a file and judge its headers: what it holds, its arrays still as data sets, and the bytes they will take.
+
+    With `to_memory`, a log that cannot fit into this machine's memory is refused.
+    """
     with h5py.File(path, "r", locking="best-effort") as file:
         names = [str(name) for name in file]
         datasets: dict[str, Any]
@@ -45,7 +68,8 @@ def judged(path: str | os.PathLike[str], source: str) -> Iterator[tuple[Raw, int
             found = {field: _judge(file, key, field, source) for field, key in keys.items()}
             datasets = {field: dataset for field, (dataset, _) in found.items()}
             declared = sum(size for _, size in found.values())
-        check_memory(source, declared)
+        if to_memory:
+            check_memory(source, declared)
         attributes = _attributes(file, source)
         metadata = {name: attributes.pop(name) for name in METADATA if name in attributes}
         foreign = {name: value for name, value in attributes.items() if not isinstance(value, np.ndarray)}

@@ -2,7 +2,8 @@
 
 Run as a script, with the parent's module search path as arguments and a socket to the parent as standard input. A
 request is one line of JSON and the writing end of a pipe. The child answers through the pipe: per array one line of
-JSON and its bytes, at last a line with everything else. The helper then sends how the child ended.
+JSON and its bytes, at last a line with everything else; or, if only they are wanted, the shapes of the arrays. The
+helper then sends how the child ended.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ import signal
 import socket
 from typing import Any
 
+import h5py
 import numpy as np
 
 from phyb.data._assemble import Raw
 from phyb.data._checks import problem, unreadable
-from phyb.data._hdf5 import judged
+from phyb.data._hdf5 import in_pieces, judged, shapes_of
 from phyb.errors import DataError
 
 HEADER_SECONDS = 0.5
@@ -65,25 +67,28 @@ def _answer(request: dict[str, str], descriptor: int) -> None:
     with contextlib.suppress(BaseException):
         with open(descriptor, "wb") as out:
             try:
-                _stream(request["path"], request["source"], out)
+                _stream(request["path"], request["source"], request["wanted"], out)
             except DataError as error:
                 _send(out, {"problem": str(error)})
         status = 0
     os._exit(status)
 
 
-def _stream(path: str, source: str, out: io.BufferedWriter) -> None:
+def _stream(path: str, source: str, wanted: str, out: io.BufferedWriter) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         size = os.path.getsize(path)
         limit(HEADER_SECONDS + size / _FILE_BYTES_PER_SECOND, _BASE_BYTES)
-        with judged(path, source) as (raw, declared):
+        with judged(path, source, to_memory=wanted == "memory") as (raw, declared):
+            if wanted == "shapes":
+                _send(out, {"shapes": shapes_of(raw)})
+                return
             seconds = HEADER_SECONDS + size / _FILE_BYTES_PER_SECOND + declared / _DATA_BYTES_PER_SECOND
             limit(seconds, _BASE_BYTES + 3 * declared)
             metadata = {name: value for name, value in raw.metadata.items() if isinstance(value, np.ndarray)}
             for part, values in (("arrays", raw.arrays), ("metadata", metadata)):
                 for name in values:
-                    _send_array(out, part, name, values[name][...])
+                    _send_array(out, part, name, values[name])
         _send(out, _rest(raw))
     except (DataError, BrokenPipeError):
         raise
@@ -109,9 +114,14 @@ def _send(out: io.BufferedWriter, content: dict[str, Any]) -> None:
     out.write(json.dumps(content).encode() + b"\n")
 
 
-def _send_array(out: io.BufferedWriter, part: str, name: str, array: np.ndarray) -> None:
-    _send(out, {"part": part, "name": name, "dtype": array.dtype.str, "shape": array.shape})
-    out.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+def _send_array(out: io.BufferedWriter, part: str, name: str, values: Any) -> None:
+    pieces = in_pieces(values)
+    piece = next(pieces)  # before the header: a problem can be told as long as no array has begun
+    shape = values.shape if isinstance(values, h5py.Dataset) else piece.shape
+    _send(out, {"part": part, "name": name, "dtype": piece.dtype.str, "shape": shape})
+    while piece is not None:
+        out.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+        piece = next(pieces, None)
 
 
 def _rest(raw: Raw) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+
+from phyb.storage.mapped import blocks
 
 FIELDS = ("observations", "actions", "rewards", "next_observations", "terminated", "truncated")
 
@@ -36,6 +39,11 @@ class Log:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the numbers lie in files that are mapped into memory, see `phyb.data.disk`."""
+        return isinstance(self.observations, np.memmap)
 
     @property
     def observation_size(self) -> int:
@@ -69,9 +77,17 @@ class Log:
 
     def fingerprint(self) -> str:
         """SHA-256 over shapes and contents: two logs share it only if every number in them is the same."""
+        return self._fingerprint_on_disk if self.on_disk else self._fingerprint()
+
+    @functools.cached_property
+    def _fingerprint_on_disk(self) -> str:
+        return self._fingerprint()  # files cannot be changed through the log, and take long to read
+
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for name in (*FIELDS, "action_low", "action_high"):
-            array = np.ascontiguousarray(getattr(self, name))
+            array = getattr(self, name)
             digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
-            digest.update(array.tobytes())
+            for block in blocks(array):
+                digest.update(np.ascontiguousarray(array[block]).tobytes())
         return digest.hexdigest()

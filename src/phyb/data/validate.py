@@ -9,6 +9,7 @@ import numpy as np
 
 from phyb.data._checks import check_actions, check_arrays, check_connected
 from phyb.data.log import FIELDS, Log
+from phyb.storage.mapped import blocks, rows_where
 
 SHORT_LOG = 1000
 """Below this many rows a dynamics model has little to learn from."""
@@ -67,7 +68,7 @@ def _constant_columns(log: Log) -> list[Finding]:
         array = getattr(log, field)
         if len(array) < 2:
             continue
-        constant = np.flatnonzero((array == array[0]).all(axis=0))
+        constant = np.flatnonzero(np.all([(array[block] == array[0]).all(axis=0) for block in blocks(array)], axis=0))
         for column in constant.tolist():
             message = f"column {column} is {array[0, column]:g} on every row"
             advice = "It carries no information; drop it, or check that the recording is right"
@@ -83,25 +84,28 @@ def _rewards(log: Log) -> list[Finding]:
 
 
 def _borrowed_successors(log: Log) -> list[Finding]:
-    same = (log.next_observations[:-1] == log.observations[1:]).all(axis=1) & log.terminated[:-1]
-    if not same.any():
+    reached, first = log.next_observations[:-1], log.observations[1:]
+    row, count = rows_where(reached, lambda block: (reached[block] == first[block]).all(axis=1) & log.terminated[block])
+    if not count:
         return []
-    message = f"{int(same.sum()):,} terminal rows lead to the first state of the next episode"
+    message = f"{count:,} terminal rows lead to the first state of the next episode"
     advice = (
         "A terminal row needs the state it really reached. If that state is lost, remove next_observations"
         " from the file: the reader then rebuilds them and drops these rows"
     )
-    return [Finding("warning", "next_observations", int(np.argmax(same)), message, advice)]
+    return [Finding("warning", "next_observations", row, message, advice)]
 
 
 def _duplicates(log: Log) -> list[Finding]:
     columns = [log.observations, log.actions, log.rewards[:, None], log.next_observations]
-    words = np.hstack([np.ascontiguousarray(part, dtype=np.float32) for part in columns]).view(np.uint32)
     # A random linear hash of the bits: sorting one number per row is far cheaper than sorting whole rows.
-    factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], dtype=np.uint64)
-    hashes = np.zeros(len(words), np.uint64)
-    for column, factor in enumerate(factors):
-        hashes += words[:, column].astype(np.uint64) * factor
+    width = sum(part.shape[1] for part in columns)
+    factors = np.random.default_rng(0).integers(1, 2**63, width, dtype=np.uint64)
+    hashes = np.zeros(len(log), np.uint64)
+    for block in blocks(log.observations):
+        words = np.hstack([np.ascontiguousarray(part[block], dtype=np.float32) for part in columns]).view(np.uint32)
+        for column, factor in enumerate(factors):
+            hashes[block] += words[:, column].astype(np.uint64) * factor
     first = np.unique(hashes, return_index=True)[1]
     count = len(hashes) - len(first)
     if count == 0:

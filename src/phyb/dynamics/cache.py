@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import Keeping, Look, PoolConfig, Progress, fit_pool
+from phyb.dynamics.fit import MOST_HOLDOUT_ROWS, Keeping, Look, PoolConfig, Progress, fit_pool, split_rows
 from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
 from phyb.errors import DataError, StorageError
@@ -82,14 +82,18 @@ def cached_pool(
     folder: Path,
     progress: Progress | None = None,
     keeping: Keeping | None = None,
+    rows_in: Path | None = None,
 ) -> Found:
     """The pool for this log, settings and seed, found in the folder or trained.
 
     A kept pool counts if its note, written after it, has its checksum; otherwise it is trained again and replaced.
     With `keeping` a pool in training is kept as well, and dropped from there once it is in the folder. A cache that
-    cannot be written to does not lose the pool: it is given back with the reason.
+    cannot be written to does not lose the pool: it is given back with the reason. `rows_in` is a folder for the
+    training rows of a log on disk.
     """
     key = pool_key(log, config, seed, learn_termination)
+    if rows_in is not None and len(split_rows(log, config.holdout_fraction, seed)[1]) > MOST_HOLDOUT_ROWS:
+        key += "-part"  # judged by a part of the hold-out: not the pool of the same log in memory
     store = Store(folder / "pools" / key)
     try:
         about = store.about(_POOL)
@@ -101,7 +105,8 @@ def cached_pool(
     except DataError:  # damaged: trained again
         shutil.rmtree(store.path, ignore_errors=True)
         store = Store(store.path)
-    pool, curve = fit_pool(log, config, seed, learn_termination=learn_termination, progress=progress, keeping=keeping)
+    options = {"learn_termination": learn_termination, "progress": progress, "keeping": keeping, "rows_in": rows_in}
+    pool, curve = fit_pool(log, config, seed, **options)
     about = {
         "settings": dataclasses.asdict(config),
         "seed": seed,

@@ -23,6 +23,7 @@ from phyb.dynamics.pool import Pool
 from phyb.dynamics.probe import Opinion, Termination, ask, roll_out
 from phyb.dynamics.verdict import Training, in_words, overall_share
 from phyb.errors import UsageError
+from phyb.storage.mapped import column_range, column_std
 
 FORMAT_VERSION = 2
 LENGTHS = (1, 2, 5, 10, 20, 50, 100)
@@ -275,8 +276,8 @@ def _rollouts(
     truth = _outcomes(log, path[at])
     sampled, mean = (np.asarray(part, np.float64).reshape(steps, count, -1)[at] - truth for part in paths)
     trivial = _unmoved(log, starts, mean_reward) - truth
-    scale = np.std(log.observations, axis=0, dtype=np.float64)
-    moving = np.flatnonzero(scale > 1e-6 * np.max(np.abs(log.observations), axis=0))
+    scale = column_std(log.observations) if log.on_disk else np.std(log.observations, axis=0, dtype=np.float64)
+    moving = np.flatnonzero(scale > 1e-6 * np.max(np.abs(column_range(log.observations)), axis=0))
 
     def growth(name: str, columns: np.ndarray, unit: np.ndarray) -> Growth:
         curves = [[rmse(step[:, columns] / unit) for step in errors] for errors in (sampled, mean, trivial)]

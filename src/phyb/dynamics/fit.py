@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.data.log import Log
@@ -26,6 +28,7 @@ from phyb.dynamics.pool import Pool
 from phyb.errors import DataError, DivergenceError, InterruptedRunError
 from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import Standardizer, gradient_step, select, start_optimizer
+from phyb.storage.mapped import on_device, write_rows
 from phyb.storage.store import Store
 
 
@@ -62,6 +65,10 @@ class PoolConfig:
     """Members trained side by side. Lower it when memory is short; only rounding depends on it."""
 
 
+MOST_HOLDOUT_ROWS = 100_000
+"""Hold-out rows that the members of a log on disk are judged by; they are evenly spread, and kept in memory."""
+
+
 class Rows(NamedTuple):
     """Rows as a model sees them: standardised inputs and outputs, and the termination label."""
 
@@ -75,7 +82,8 @@ class MemberState(NamedTuple):
 
     model: GaussianModel
     optimizer: optax.OptState
-    bootstrap: Int[Array, " rows"]
+    bootstrap: PRNGKeyArray
+    """What the member's bootstrap sample follows from, see `bootstrap_rows`."""
     key: PRNGKeyArray
     best: GaussianModel
     best_nll: Float[Array, ""]
@@ -131,6 +139,7 @@ def fit_pool(
     learn_termination: bool = True,
     progress: Progress | None = None,
     keeping: Keeping | None = None,
+    rows_in: Path | None = None,
 ) -> tuple[Pool, list[Look]]:
     """Train a pool on a log; also gives its learning curve, group of members after group.
 
@@ -142,8 +151,10 @@ def fit_pool(
         progress: told about progress about every second.
         keeping: where to keep finished groups of members and the state of the one in training; a call that finds
             them goes on from there and ends with the same pool.
+        rows_in: a folder for the training rows of a log that is on disk; None keeps them in memory. The pool is the
+            same, unless the hold-out is so large that only `MOST_HOLDOUT_ROWS` of it are looked at.
     """
-    inputs, outputs, train, holdout = _prepare(log, config, seed)
+    inputs, outputs, train, holdout = _prepare(log, config, seed, rows_in)
     done_weight = 1.0 if learn_termination and bool(log.terminated.any()) else 0.0
     sizes = (train.inputs.shape[1], train.targets.shape[1])
     keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(jnp.arange(config.pool_size))
@@ -152,7 +163,7 @@ def fit_pool(
     for first in range(0, config.pool_size, config.members_at_once):
         group = _Group(
             f"{first:04d}",
-            _start(keys[first : first + config.members_at_once], sizes, len(train.done), config),
+            _start(keys[first : first + config.members_at_once], sizes, config),
             keeping,
         )
         members = group.state.best_nll.shape[0]
@@ -203,14 +214,13 @@ class _Group:
         about = store.about(self._name)
         if about is None:
             return
-        # The bootstrap is as large as the log and follows from the member's key: it is not stored.
-        kept = store.load_tree(self._name, self.state._replace(bootstrap=_NOTHING))
+        kept = store.load_tree(self._name, self.state)
         try:
             looks, finished = int(about["looks"]), bool(about["finished"])
             curve = [Look.read(look) for look in about["curve"]]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{self._name}: does not say how far it is ({error}).") from error
-        self.state, self.looks, self.curve = kept._replace(bootstrap=self.state.bootstrap), looks, curve
+        self.state, self.looks, self.curve = kept, looks, curve
         self._is_finished = finished
 
     def advance(self, train: Rows, config: PoolConfig, done_weight: float, tell: Callable[[], None]) -> None:
@@ -241,11 +251,8 @@ class _Group:
         if self._keeping is None:
             return
         about = {"looks": self.looks, "curve": self.curve, "finished": self._is_finished}
-        self._keeping.store.save_tree(self._name, self.state._replace(bootstrap=_NOTHING), about)
+        self._keeping.store.save_tree(self._name, self.state, about)
         self._saved_at = time.monotonic()
-
-
-_NOTHING = jnp.zeros((0,), jnp.int32)
 
 
 def split_rows(log: Log, holdout_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -263,8 +270,12 @@ def split_rows(log: Log, holdout_fraction: float, seed: int) -> tuple[np.ndarray
     return np.flatnonzero(~is_held), np.flatnonzero(is_held)
 
 
-def _prepare(log: Log, config: PoolConfig, seed: int) -> tuple[Standardizer, Standardizer, Rows, Rows]:
+def _prepare(
+    log: Log, config: PoolConfig, seed: int, rows_in: Path | None = None
+) -> tuple[Standardizer, Standardizer, Rows, Rows]:
     train_rows, holdout_rows = split_rows(log, config.holdout_fraction, seed)
+    if rows_in is not None:
+        return _prepare_on_disk(log, train_rows, holdout_rows, rows_in)
     raw_inputs = jnp.concatenate([log.observations, log.actions], axis=1)
     change = log.next_observations.astype(np.float64) - log.observations
     raw_targets = jnp.asarray(np.concatenate([change, log.rewards[:, None]], axis=1), jnp.float32)
@@ -272,6 +283,40 @@ def _prepare(log: Log, config: PoolConfig, seed: int) -> tuple[Standardizer, Sta
     everything = Rows(inputs(raw_inputs), outputs(raw_targets), jnp.asarray(log.terminated))
     train, holdout = (jax.tree.map(lambda leaf, r=rows: leaf[r], everything) for rows in (train_rows, holdout_rows))
     return inputs, outputs, train, holdout
+
+
+def _prepare_on_disk(
+    log: Log, train_rows: np.ndarray, holdout_rows: np.ndarray, folder: Path
+) -> tuple[Standardizer, Standardizer, Rows, Rows]:
+    """The numbers of `_prepare`, bit for bit, a block at a time; training rows go to files that the device reads."""
+
+    def raw_inputs(rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([log.observations[rows], log.actions[rows]], axis=1).astype(np.float32)
+
+    def raw_targets(rows: np.ndarray) -> np.ndarray:
+        change = log.next_observations[rows].astype(np.float64) - log.observations[rows]
+        return np.concatenate([change, log.rewards[rows][:, None]], axis=1).astype(np.float32)
+
+    def write(name: str, raw: Callable[[np.ndarray], np.ndarray]) -> tuple[Standardizer, Array]:
+        shape = (len(train_rows), raw(train_rows[:1]).shape[1])
+        array = write_rows(folder / name, shape, np.float32, lambda block: raw(train_rows[block]))
+        units = jax.block_until_ready(Standardizer.fit(on_device(array)))
+        array = write_rows(
+            folder / f"{name}-standard", shape, np.float32, lambda block: np.asarray(units(array[block]))
+        )
+        (folder / name).unlink()
+        return units, on_device(array)
+
+    if len(holdout_rows) > MOST_HOLDOUT_ROWS:
+        holdout_rows = holdout_rows[np.linspace(0, len(holdout_rows) - 1, MOST_HOLDOUT_ROWS).astype(np.int64)]
+    (inputs, train_inputs), (outputs, train_targets) = write("inputs", raw_inputs), write("targets", raw_targets)
+    train = Rows(train_inputs, train_targets, jnp.asarray(log.terminated[train_rows]))
+    held = Rows(
+        inputs(jnp.asarray(raw_inputs(holdout_rows))),
+        outputs(jnp.asarray(raw_targets(holdout_rows))),
+        jnp.asarray(log.terminated[holdout_rows]),
+    )
+    return inputs, outputs, train, held
 
 
 def _optimizer(config: PoolConfig) -> optax.GradientTransformation:
@@ -285,7 +330,25 @@ def _optimizer(config: PoolConfig) -> optax.GradientTransformation:
     )
 
 
-def _start(keys: PRNGKeyArray, sizes: tuple[int, int], rows: int, config: PoolConfig) -> MemberState:
+def bootstrap_rows(key: PRNGKeyArray, places: Int[Array, " drawn"], rows: int) -> Int[Array, " drawn"]:
+    """The rows at some places of a member's bootstrap sample, which is `rows` long and drawn with replacement.
+
+    Each place has a random number of its own, so that the sample, as large as the log for each member, need not be
+    kept: it is `jax.random.randint(key, (rows,), 0, rows)`, of which only the entries asked for are computed.
+    """
+    span, counts = jnp.uint32(rows), places.astype(jnp.uint32)
+
+    def bits(key: PRNGKeyArray) -> Array:
+        pairs = jnp.concatenate([jnp.zeros_like(counts), counts])
+        first, second = threefry_2x32(jax.random.key_data(key)[:2], pairs).reshape(2, -1)
+        return first ^ second
+
+    high, low = (bits(half) % span for half in jax.random.split(key))
+    carry = jnp.uint32(2**16) % span
+    return ((high * (carry * carry % span) + low) % span).astype(jnp.int32)
+
+
+def _start(keys: PRNGKeyArray, sizes: tuple[int, int], config: PoolConfig) -> MemberState:
     """Members before their first step. Not compiled as a whole: the draws in it compile once each, for all fits."""
     optimizer = _optimizer(config)
     largest = jnp.full((), jnp.finfo(jnp.float32).max, jnp.float32)
@@ -296,7 +359,7 @@ def _start(keys: PRNGKeyArray, sizes: tuple[int, int], rows: int, config: PoolCo
         return MemberState(
             model,
             start_optimizer(optimizer, model),
-            jax.random.randint(bootstrap_key, (rows,), 0, rows),
+            bootstrap_key,
             batch_key,
             model,
             largest,
@@ -326,7 +389,8 @@ def _steps(
 
     def step(member: MemberState) -> MemberState:
         key = jax.random.fold_in(member.key, member.steps)
-        chosen = member.bootstrap[jax.random.randint(key, (config.model_batch_size,), 0, member.bootstrap.shape[0])]
+        rows = train.done.shape[0]
+        chosen = bootstrap_rows(member.bootstrap, jax.random.randint(key, (config.model_batch_size,), 0, rows), rows)
         gradient = jax.grad(loss)(member.model, jax.tree.map(lambda leaf: leaf[chosen], train))
         model, optimizer_state = gradient_step(optimizer, gradient, member.optimizer, member.model)
         return member._replace(model=model, optimizer=optimizer_state, steps=member.steps + 1)

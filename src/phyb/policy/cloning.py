@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.networks import gradient_step, start_optimizer
+from phyb.networks import Standardizer, gradient_step, start_optimizer
 from phyb.policy.actor import Actor, unsquash
 from phyb.policy.critics import Critics, ValueNetwork
 
@@ -21,12 +21,17 @@ def clone(
     steps: int,
     learning_rate: float,
     batch_size: int,
+    standardizer: Standardizer | None = None,
 ) -> Actor:
-    """Fit the actor to (standardised observation, action in [-1, 1]) pairs by `steps` of Adam on the log-likelihood."""
+    """Fit the actor to pairs of observation and action in [-1, 1] by `steps` of Adam on the log-likelihood.
+
+    With a `standardizer`, observations are standardised as they are drawn: the log may be larger than memory.
+    """
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, max(steps, 1)))
 
     def loss(actor: Actor, rows: Array) -> Array:
-        return -jnp.mean(actor(observations[rows]).log_density(unsquash(actions[rows])[:, None]))
+        drawn = observations[rows] if standardizer is None else standardizer(observations[rows])
+        return -jnp.mean(actor(drawn).log_density(unsquash(actions[rows])[:, None]))
 
     def step(carry: tuple[Actor, optax.OptState], key: PRNGKeyArray) -> tuple[tuple[Actor, optax.OptState], None]:
         actor, state = carry
@@ -51,6 +56,7 @@ def fit_returns(
     steps: int,
     learning_rate: float,
     batch_size: int,
+    standardizer: Standardizer | None = None,
 ) -> tuple[Critics, ValueNetwork]:
     """Fit critics and value to the logged returns by `steps` of Adam on the squared error: the behaviour's values.
 
@@ -60,7 +66,8 @@ def fit_returns(
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, max(steps, 1)))
 
     def loss(networks: Networks, rows: Array) -> Array:
-        q, v = networks[0](observations[rows], actions[rows]), networks[1](observations[rows])
+        drawn = observations[rows] if standardizer is None else standardizer(observations[rows])
+        q, v = networks[0](drawn, actions[rows]), networks[1](drawn)
         return jnp.mean((q - returns[rows]) ** 2) + jnp.mean((v - returns[rows]) ** 2)
 
     def step(carry: tuple[Networks, optax.OptState], key: PRNGKeyArray) -> tuple[tuple[Networks, optax.OptState], None]:

@@ -25,7 +25,7 @@ _OLD = (
     "Written by phyb 0.1, which kept no manifest. Its policy, report and result can be used; an unfinished run of that "
     "version can be gone on with by phyb 0.1 only."
 )
-_EXTRAS = ("report.html", "timing.json", "tensorboard/")
+_EXTRAS = ("report.html", "timing.json", "tensorboard/", "rows/")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,6 +35,7 @@ class RunFolder(Store):
         self.timing = self.path / "timing.json"
         self.report = self.path / "report.html"
         self.tensorboard = self.path / "tensorboard"
+        self.rows = self.path / "rows"
 
     @property
     def finished(self) -> bool:

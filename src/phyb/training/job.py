@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from pathlib import Path
 from typing import Any
 
 from phyb.algorithms.learner import Learner
@@ -46,6 +48,11 @@ class Job:
         return chosen if chosen is not None else self.task.discount if self.task is not None else 0.99
 
     @property
+    def rows_in(self) -> Path | None:
+        """Where rows in learning units go while the run lasts, if the log is on disk; None keeps them in memory."""
+        return self.folder.rows if self.log.on_disk else None
+
+    @functools.cached_property
     def horizon(self) -> int:
         """The most steps of an episode."""
         return self.task.horizon if self.task is not None else int(self.log.episode_lengths().max())
