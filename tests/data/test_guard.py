@@ -185,7 +185,7 @@ def test_the_helper_stays_small_survives_ctrl_c_and_leaves_with_its_parent(path)
 
 
 def test_ctrl_c_while_reading_leaves_a_working_reader(path, helper, monkeypatch):
-    def interrupted(_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_guard, "_receive", interrupted)
