@@ -30,6 +30,12 @@ def test_more_rows_columns_and_members_need_more():
     assert of(settings=preset("released")).total > of().total
 
 
+def test_an_algorithm_without_models_needs_none_for_them():
+    need = estimate(100_000, 11, 3, preset("cpu", "bc"), on_disk=False)
+    assert need.pool == 0
+    assert 0 < need.policy < of().policy
+
+
 def test_rows_on_disk_need_a_fraction_of_the_memory():
     memory, disk = of(rows=10_000_000), of(rows=10_000_000, on_disk=True)
     assert disk.log < 0.3 * memory.log

@@ -52,32 +52,53 @@ def estimate(rows: int, observation_size: int, action_size: int, settings: Setti
         settings: sizes of networks and batches.
         on_disk: whether the rows stay on disk.
     """
-    pool, agent = settings.pool, settings.agent
     width = 2 * observation_size + action_size + 1
-    held = round(rows * pool.holdout_fraction)
-    model = _parameters((observation_size + action_size, *pool.model_hidden, 2 * observation_size + 3))
-    members = min(pool.pool_size, pool.members_at_once)
-    widest = max(pool.model_hidden, default=1) + 2 * observation_size + 3
-    judged = 3 * min(held, MOST_HOLDOUT_ROWS if on_disk else held) * widest
-    trained = 2 * pool.model_batch_size * sum(pool.model_hidden)
-    networks = _NUMBER * members * (6 * model + max(judged, trained))
-    candidates = agent.actor_candidates + agent.reference_candidates + agent.logged_candidates
-    states = agent.real_batch_size + agent.rollouts
-    actor = _parameters((observation_size, *agent.policy_hidden, 2 * action_size))
-    asked = agent.belief.ensemble_size * agent.rollouts * (sum(pool.model_hidden) + agent.belief.noise_samples * width)
-    if agent.value_estimator == "direct":
-        successors = agent.belief.ensemble_size * agent.rollouts * agent.belief.noise_samples
-        asked += successors * candidates * sum(agent.policy_hidden)
-    improved = 3 * states * candidates * sum(agent.policy_hidden)
-    optimised = _NUMBER * (30 * actor + pool.pool_size * model + 2 * asked + improved)
+    networks, kept_pool = (
+        (0, 0) if settings.pool is None else _pool(rows, observation_size, action_size, settings, on_disk)
+    )
+    optimised = _agent(observation_size, action_size, settings) + kept_pool
     if on_disk:
         return Need(_BOOKKEEPING * rows, networks, optimised)
     inputs = _NUMBER * rows * width
-    return Need(
-        inputs + _BOOKKEEPING * rows,
-        3 * inputs + 8 * rows * observation_size + networks,
-        2 * inputs + optimised,
-    )
+    prepared = 0 if settings.pool is None else 3 * inputs + 8 * rows * observation_size
+    return Need(inputs + _BOOKKEEPING * rows, prepared + networks, 2 * inputs + optimised)
+
+
+def _pool(rows: int, observation_size: int, action_size: int, settings: Settings, on_disk: bool) -> tuple[int, int]:
+    """Bytes of a pool's networks in training, and of the finished pool with what it is asked once."""
+    pool = settings.pool
+    if pool is None:
+        return 0, 0
+    outputs = 2 * observation_size + 3
+    model = _parameters((observation_size + action_size, *pool.model_hidden, outputs))
+    held = round(rows * pool.holdout_fraction)
+    judged = 3 * min(held, MOST_HOLDOUT_ROWS if on_disk else held) * (max(pool.model_hidden, default=1) + outputs)
+    trained = 2 * pool.model_batch_size * sum(pool.model_hidden)
+    networks = min(pool.pool_size, pool.members_at_once) * (6 * model + max(judged, trained))
+    asked = _NUMBER * pool.pool_size * rows * outputs
+    remembered = getattr(settings.agent, "real_target", "") == "belief"
+    remembered = 2 * asked if remembered and asked <= settings.training.prediction_memory * 2**30 else 0
+    return _NUMBER * networks, _NUMBER * pool.pool_size * model + remembered
+
+
+def _agent(observation_size: int, action_size: int, settings: Settings) -> int:
+    """Bytes of an algorithm's own networks and of one update; it does not need what it has no setting for."""
+
+    def size(name: str, otherwise: int = 0) -> int:
+        return int(getattr(settings.agent, name, otherwise))
+
+    hidden = tuple(getattr(settings.agent, "policy_hidden", (256, 256)))
+    candidates = size("actor_candidates", 1) + size("reference_candidates") + size("logged_candidates")
+    states = size("real_batch_size") + size("rollouts") + size("batch_size")
+    update = 3 * states * candidates * sum(hidden)
+    belief = getattr(settings.agent, "belief", None)
+    if belief is not None and settings.pool is not None:
+        members = belief.ensemble_size * size("rollouts")
+        successors = members * belief.noise_samples
+        update += 2 * (members * sum(settings.pool.model_hidden) + successors * (observation_size + sum(hidden)))
+        if getattr(settings.agent, "value_estimator", "") == "direct":
+            update += successors * candidates * sum(hidden)
+    return _NUMBER * (30 * _parameters((observation_size, *hidden, 2 * action_size)) + update)
 
 
 def available() -> int | None:
