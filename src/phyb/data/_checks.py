@@ -76,7 +76,7 @@ def check_memory(source: str, declared: int) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if declared > memory:
         found = f"needs {declared / 2**30:,.1f} GiB of memory, this machine has {memory / 2**30:,.1f} GiB"
-        raise problem(source, None, found, "Use a machine with more memory, or a part of the log")
+        raise problem(source, None, found, "Keep the rows on disk with --rows-in disk (rows_in in Python)")
 
 
 def check_arrays(arrays: Mapping[str, np.ndarray], source: str, keys: Mapping[str, str] | None = None) -> None:
