@@ -11,8 +11,8 @@ from phyb.dynamics.fit import MOST_HOLDOUT_ROWS
 from phyb.errors import MemoryShortError
 from phyb.training.settings import Settings
 
-BASE = 400 * 2**20
-"""Python, JAX and compiled code."""
+BASE = 700 * 2**20
+"""Python, JAX, compiled code, evaluation and the report."""
 _BOOKKEEPING = 40
 """Bytes per row that no mode avoids: flags, episode numbers, the search for repeated rows."""
 _NUMBER = 4
