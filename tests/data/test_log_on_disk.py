@@ -146,7 +146,8 @@ def test_damaged_rows_are_written_again(path, tmp_path, damage):
 
 
 def test_who_finds_another_process_writing_waits(path, tmp_path, monkeypatch):
-    (place,) = [load_log(path, rows_in=tmp_path / "rows") and next((tmp_path / "rows").iterdir())]
+    load_log(path, rows_in=tmp_path / "rows")
+    (place,) = (tmp_path / "rows").iterdir()
     monkeypatch.setattr(disk.time, "sleep", lambda seconds: None)
     with locked(place):
         with pytest.raises(BusyError):

@@ -165,7 +165,7 @@ def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
 
     unseen = np.array(sorted(set(range(rows)) - one))
     after, altered = look(train), look(train._replace(targets=train.targets.at[unseen].add(100.0)))
-    np.testing.assert_array_equal(*map(jax.random.key_data, (after.bootstrap, state.bootstrap)))
+    np.testing.assert_array_equal(jax.random.key_data(after.bootstrap), jax.random.key_data(state.bootstrap))
     for before, now in zip(jax.tree.leaves(after.model), jax.tree.leaves(altered.model), strict=True):
         np.testing.assert_array_equal(before[0], now[0])
     assert not np.allclose(after.model.trunk.biases[-1][1], altered.model.trunk.biases[-1][1])

@@ -16,6 +16,7 @@ GIB = 2**30
 
 def of(rows=100_000, observations=11, actions=3, on_disk=False, settings=None, **pool):
     settings = settings or Settings()
+    assert settings.pool is not None
     settings = dataclasses.replace(settings, pool=dataclasses.replace(settings.pool, **pool))
     return estimate(rows, observations, actions, settings, on_disk=on_disk)
 

@@ -22,11 +22,12 @@ from phyb.dynamics.fit import PoolConfig, fit_pool
 from phyb.errors import MemoryShortError
 from phyb.storage import mapped
 from phyb.training import rows as rows_module
-from phyb.training.rows import load_rows, move_rows
+from phyb.training.rows import RowsIn, load_rows, move_rows
 from phyb.training.settings import Settings, TrainingConfig
 
+POOL = PoolConfig(pool_size=2, model_hidden=(8,), model_steps=20, model_check_every=10)
 TINY = Settings(
-    pool=PoolConfig(pool_size=2, model_hidden=(8,), model_steps=20, model_check_every=10),
+    pool=POOL,
     agent=PhyBConfig(
         belief=BeliefConfig(ensemble_size=3, subset_size=2),
         policy_hidden=(8,),
@@ -59,11 +60,11 @@ def on_disk(log, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pool(log):
-    return fit_pool(log, TINY.pool, 0)
+    return fit_pool(log, POOL, 0)
 
 
 def test_a_pool_trained_from_disk_is_the_pool_trained_in_memory(on_disk, pool, tmp_path):
-    found, curve = fit_pool(on_disk, TINY.pool, 0, rows_in=tmp_path / "rows")
+    found, curve = fit_pool(on_disk, POOL, 0, rows_in=tmp_path / "rows")
     assert curve == pool[1]
     assert eqx.tree_equal(found, pool[0])
 
@@ -78,7 +79,7 @@ def test_a_problem_on_disk_is_the_problem_in_memory_and_no_copy(log, on_disk, po
 
 def test_a_large_holdout_is_judged_by_a_part_of_it_under_another_name(log, on_disk, tmp_path, monkeypatch):
     def held(log, rows_in=None):
-        return len(fit._prepare(log, TINY.pool, 0, rows_in)[3].done)
+        return len(fit._prepare(log, POOL, 0, rows_in)[3].done)
 
     whole = held(log)
     assert held(on_disk, tmp_path / "rows") == whole
@@ -86,15 +87,16 @@ def test_a_large_holdout_is_judged_by_a_part_of_it_under_another_name(log, on_di
     assert held(on_disk, tmp_path / "rows") == whole - 5
     monkeypatch.setattr("phyb.dynamics.cache.MOST_HOLDOUT_ROWS", whole - 5)
     options = {"learn_termination": False, "folder": tmp_path}
-    cached_pool(on_disk, TINY.pool, 0, **options, rows_in=tmp_path / "rows")
-    assert cached_pool(log, TINY.pool, 0, **options).trained, "a pool judged by a part is not the same pool"
+    cached_pool(on_disk, POOL, 0, **options, rows_in=tmp_path / "rows")
+    assert cached_pool(log, POOL, 0, **options).trained, "a pool judged by a part is not the same pool"
 
 
 def test_a_whole_run_from_disk_ends_with_the_bytes_of_one_in_memory(log, tmp_path):
     save_log(log, tmp_path / "log.hdf5")
     console = Console(record=True, width=200)
     found = {}
-    for rows_in in ("memory", "disk"):
+    places: tuple[RowsIn, ...] = ("memory", "disk")
+    for rows_in in places:
         run = phyb.train(
             tmp_path / "log.hdf5",
             settings=TINY,
@@ -127,10 +129,10 @@ def _rounded(content):
 def test_auto_takes_the_disk_only_where_memory_is_short(log, tmp_path, monkeypatch):
     save_log(log, tmp_path / "log.hdf5")
 
-    def auto(rows_in="auto"):
+    def auto(rows_in: RowsIn = "auto"):
         return load_rows(tmp_path / "log.hdf5", rows_in, TINY, tmp_path / "cache", lambda reason: None)
 
-    def moved(rows_in="auto"):
+    def moved(rows_in: RowsIn = "auto"):
         return move_rows(log, rows_in, TINY, tmp_path / "rows")
 
     for free, short in ((2**40, False), (None, False), (2**20, True)):

@@ -6,10 +6,10 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import DTypeLike
 
 from phyb.storage.files import storage_errors
@@ -31,8 +31,8 @@ def blocks(array: np.ndarray) -> Iterator[slice]:
         yield slice(first, min(first + step, len(array)))
 
 
-def rows_where(array: np.ndarray, test: Callable[[slice], Bool[np.ndarray, " rows"]]) -> tuple[int, int]:
-    """The first row for which `test(block)` says True (-1 if there is none), and how many there are."""
+def rows_where(array: np.ndarray, test: Callable[[slice], Any]) -> tuple[int, int]:
+    """The first row for which `test(block)`, one boolean per row, says True (-1 if none), and how many there are."""
     first, count = -1, 0
     for block in blocks(array):
         held = test(block)
