@@ -146,16 +146,15 @@ def discounted_returns(log: Log, discount: float, horizon: int) -> Float[np.ndar
     A terminated episode ends with nothing more to come. One that was cut off is taken to go on with its mean reward up
     to the horizon.
     """
-    found: list[float] = []
-    first = 0
+    found, first = np.empty(len(log)), 0
     for end in np.flatnonzero(log.episode_ends).tolist():
         rewards = log.rewards[first : end + 1].astype(np.float64)
         left = 0 if log.terminated[end] else max(horizon - len(rewards), 0)
         after = float(rewards.mean()) * (left if discount == 1 else (1.0 - discount**left) / (1.0 - discount))
         backwards = itertools.accumulate(rewards[::-1].tolist(), lambda g, r: r + discount * g, initial=after)
-        found += list(backwards)[:0:-1]
+        found[first : end + 1] = list(backwards)[:0:-1]
         first = end + 1
-    return np.asarray(found)
+    return found
 
 
 def prediction_bytes(problem: Problem) -> int:
