@@ -84,7 +84,7 @@ def test_algorithms_lists_what_there_is(capsys):
     assert all(name in out for name in ALGORITHMS)
 
 
-HELP = [[], ["evaluate"], ["report"], ["data"], ["data", "describe"], ["oracle"], ["verify"]]
+HELP = [[], ["evaluate"], ["select"], ["report"], ["data"], ["data", "describe"], ["oracle"], ["verify"]]
 
 
 @pytest.mark.parametrize("command", HELP)
@@ -144,6 +144,8 @@ def test_oracle_shows_the_optimum(capsys):
         (["train", "liquidation", "--algorithm", "bc", "--preset", "released"], "only the presets cpu, paper"),
         (["evaluate", "nowhere"], "not a run folder"),
         (["report", "nowhere"], "not a run folder"),
+        (["select", "nowhere"], "not a run folder"),
+        (["select", "nowhere", "--fit-steps", "0"], "fit_steps"),
     ],
 )
 def test_bad_requests_exit_with_2_and_a_message_without_traceback(capsys, tmp_path, monkeypatch, arguments, said):

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from phyb.data.files import load_log, save_log
     from phyb.data.log import Log
     from phyb.evaluation.judging import evaluate_run
+    from phyb.evaluation.select import select_policies
     from phyb.pipeline import Run, train
     from phyb.policy.policy import Policy, load_policy
     from phyb.training.settings import Settings, preset
@@ -23,6 +24,7 @@ __all__ = [
     "load_policy",
     "preset",
     "save_log",
+    "select_policies",
     "train",
 ]
 
@@ -37,6 +39,7 @@ _HOMES = {
     "load_policy": "phyb.policy.policy",
     "preset": "phyb.training.settings",
     "save_log": "phyb.data.files",
+    "select_policies": "phyb.evaluation.select",
     "train": "phyb.pipeline",
 }
 

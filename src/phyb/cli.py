@@ -16,6 +16,7 @@ from phyb.algorithms.sac import SACConfig
 from phyb.collection.settings import CollectConfig
 from phyb.dynamics.fit import PoolConfig
 from phyb.errors import InterruptedRunError, PhybError, UsageError
+from phyb.evaluation.fitted_q import FittedQConfig
 from phyb.interrupt import hard_stop
 from phyb.training.settings import Preset, Settings, TrainingConfig, preset
 
@@ -150,6 +151,65 @@ class Evaluate:
             console.print(
                 f"Film: {found['film']['path']} ({found['film']['steps']:,} steps)", highlight=False, soft_wrap=True
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class Select:
+    """Rank the policies of finished runs without a simulator: which one should be deployed?
+
+    Three estimates need only the log: the return under the belief, the return in the plain average of the models, and
+    fitted Q evaluation. All candidates are judged on the same log, by the same pool, from the same start states. Where
+    real returns are known, the rank correlation with them is shown. What each is worth: docs/select.md.
+
+    Try:  phyb select runs/hopper-a runs/hopper-b runs/hopper-c
+    or:   phyb select runs/hopper-* --checkpoints --pool-of runs/hopper-judge --out ranking.json
+    """
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
+    """Run folders, all trained on the same log."""
+    checkpoints: bool = False
+    """Rank every kept checkpoint of the runs too."""
+    pool_of: Path | None = None
+    """Run whose pool, belief settings, discount and ending rule judge all candidates; by default the first
+    that learned models. A run that is not ranked itself is the fairest judge."""
+    data: str | None = None
+    """File of the log, or minari:ID, if it is no longer where the run found it."""
+    episodes: int | None = None
+    """Imagined episodes per candidate; by default as many as in the last evaluation of a run. More shrinks the standard
+    error."""
+    seed: int = 0
+    """Seeds fits and imagined episodes, for all candidates alike."""
+    out: Path | None = None
+    """File to write everything to as JSON; an existing file is never overwritten."""
+    cache: Path | None = None
+    """Folder of trained pools; by default $PHYB_CACHE, else phyb in the user's cache folder."""
+    fit: FittedQConfig = dataclasses.field(default_factory=FittedQConfig)
+
+    def run(self, console: Console) -> None:
+        """Judge all candidates, print the ranking and how far to trust it."""
+        from phyb.evaluation.select import select_policies
+        from phyb.report.tables import selection_table
+        from phyb.storage.files import write_json
+
+        if self.out is not None and self.out.exists():
+            raise UsageError(f"{self.out}: already exists. Choose another name with --out, or delete it first.")
+        found = select_policies(
+            self.runs,
+            checkpoints=self.checkpoints,
+            pool_of=self.pool_of,
+            data=self.data,
+            episodes=self.episodes,
+            seed=self.seed,
+            fit=self.fit,
+            cache=self.cache,
+            console=console,
+        )
+        console.print(selection_table(found))
+        for sentence in found["advice"]:
+            console.print(f"- {sentence}", highlight=False, markup=False, soft_wrap=True)
+        if self.out is not None:
+            write_json(self.out, found)
+            console.print(f"Written: {self.out}", highlight=False, soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,6 +429,7 @@ def parse(arguments: list[str]) -> Any:
         Annotated[OmitArgPrefixes[kind], subcommand("train", default=train)]
         | Annotated[Algorithms, subcommand("algorithms")]
         | Annotated[Evaluate, subcommand("evaluate")]
+        | Annotated[OmitArgPrefixes[Select], subcommand("select")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Doctor, subcommand("doctor")]
         | Annotated[OmitArgPrefixes[Collect], subcommand("collect")]

@@ -125,7 +125,7 @@ def train(
                 stop.check()
                 advance(0, reason)
 
-            log, env_id = _open(data, env, settings, seed, rows_in, cache_folder(cache), waiting)
+            log, env_id = open_log(data, env, settings, seed, rows_in, cache_folder(cache), waiting)
             log = move_rows(log, rows_in, settings, folder.rows)
             advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
         reward = rewards.resolve(settings.training.reward)
@@ -208,7 +208,7 @@ def _words_of(data: str | os.PathLike[str] | Log, env: str | None) -> str:
     return f"{data.env_id if isinstance(data, Log) else data} {env or ''}"
 
 
-def _open(
+def open_log(
     data: str | os.PathLike[str] | Log,
     env: str | None,
     settings: Settings,
@@ -227,7 +227,8 @@ def _open(
             f"{data}: there is no such task or file. Built-in tasks: liquidation. "
             "Or give a log file (.hdf5 in D4RL layout, or .npz), or minari:ID."
         )
-    return load_rows(data, rows_in, settings, cache, waiting), env
+    log = load_rows(data, rows_in, settings, cache, waiting)
+    return dataclasses.replace(log, provenance={**log.provenance, "path": str(data)}), env
 
 
 def _ending(log: Log, word: str, task: Task | None, stages: Stages) -> Ending:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from phyb.data.collect import collect_liquidation
-from phyb.dynamics.cache import cache_folder, cached_pool, pool_key
+from phyb.dynamics.cache import cache_folder, cached_pool, is_cached, pool_key
 from phyb.dynamics.fit import Keeping, PoolConfig
 from phyb.storage.store import Store
 
@@ -19,7 +19,11 @@ def get(folder, config=SMALL, seed=0):
 
 
 def test_a_pool_is_trained_once_and_then_found_with_the_same_numbers(tmp_path):
+    asked = {"learn_termination": False, "folder": tmp_path}
+    assert not is_cached(LOG, SMALL, 0, **asked)
     first, second = get(tmp_path), get(tmp_path)
+    assert is_cached(LOG, SMALL, 0, **asked)
+    assert not is_cached(LOG, SMALL, 1, **asked)
     assert (first.trained, second.trained) == (True, False)
     assert jax.tree.all(jax.tree.map(jnp.array_equal, first.pool, second.pool))
     assert first.curve == second.curve
@@ -50,6 +54,7 @@ def test_a_damaged_pool_is_trained_again(tmp_path, damage):
     else:
         flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
         file.write_bytes({"cut": content[:-5], "flip": flipped, "foreign": b"no pool"}[damage])
+    assert not is_cached(LOG, SMALL, 0, learn_termination=False, folder=tmp_path)
     again = get(tmp_path)
     assert again.trained
     assert jax.tree.all(jax.tree.map(jnp.array_equal, trained, again.pool))

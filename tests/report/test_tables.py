@@ -3,7 +3,7 @@ import io
 from rich.console import Console
 from run_folders import diagnostics
 
-from phyb.report.tables import evaluation_table, oracle_tables, pool_table, result_table
+from phyb.report.tables import evaluation_table, oracle_tables, pool_table, result_table, selection_table
 
 RESULT = {
     "task": "liquidation", "algorithm": "phyb", "seed": 3, "mean_return": 136.0, "std_error": 0.4, "episodes": 20_000,
@@ -74,6 +74,30 @@ def test_unknown_numbers_of_an_evaluation_are_dashes():
     assert "–" in text
     known = found | dict.fromkeys(unknown) | {"interval_95": (4.25, 5.75)}
     assert "4.25 to 5.75" in shown(evaluation_table(known))
+
+
+def selection(real, discount):
+    def estimate(mean, rank):
+        return {"mean": mean, "std_error": 0.25, "rank": rank}
+
+    names = ("belief_return", "model_average", "fitted_q")
+    row = {"name": "runs/[a]", "estimates": {name: estimate(5.0 + i, 1) for i, name in enumerate(names)}}
+    known = {"real_return": 4.5 if real else None, "real_std_error": None, "real_rank": 1 if real else None}
+    return {
+        "candidates": [row | known],
+        "yardstick": {"discount": discount},
+        "real_returns_known": int(real),
+        "rank_correlation": dict.fromkeys(names, 0.75 if real else None),
+    }
+
+
+def test_the_ranking_shows_real_returns_only_where_they_are_known():
+    text = shown(selection_table(selection(True, 0.99)))
+    for part in ("runs/[a]", "5.00 ± 0.25", "6.00 ± 0.25", "7.00 ± 0.25", "4.50", "0.75", "discounted"):
+        assert part in text
+    text = shown(selection_table(selection(False, 1.0)))
+    for part in ("real", "correlation", "discounted"):
+        assert part not in text
 
 
 def test_the_oracle_orders_policies_by_value():

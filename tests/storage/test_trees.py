@@ -59,6 +59,14 @@ def test_a_nested_tree_with_keys_and_single_numbers_comes_back_bit_for_bit(tree,
     assert back.inner.count.shape == ()
 
 
+def test_a_part_of_a_tree_is_read_without_the_rest(tree, tmp_path):
+    save_tree(tmp_path / "tree.safetensors", (tree, jnp.ones(3)))
+    network = load_tree(tmp_path / "tree.safetensors", tree.inner.network, "[0].inner.network")
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, network, tree.inner.network))
+    with pytest.raises(DataError, match="other arrays"):
+        load_tree(tmp_path / "tree.safetensors", tree.inner.network, "[1]")
+
+
 def test_arrays_in_any_memory_order_come_back(tmp_path):
     array = np.arange(12.0, dtype=np.float32).reshape(3, 4)
     save_tree(tmp_path / "t.safetensors", {"turned": array.T, "strided": array[:, ::2]})

@@ -73,6 +73,14 @@ class Found:
     """Why a trained pool could not be written to the cache."""
 
 
+def is_cached(log: Log, config: PoolConfig, seed: int, *, learn_termination: bool, folder: Path) -> bool:
+    """Whether `cached_pool` would find this pool and not train it."""
+    try:
+        return Store(folder / "pools" / pool_key(log, config, seed, learn_termination)).vouches(_POOL)
+    except DataError:  # a damaged manifest
+        return False
+
+
 def cached_pool(
     log: Log,
     config: PoolConfig,

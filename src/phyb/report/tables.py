@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from phyb.algorithms.registry import ALGORITHMS, load
@@ -113,6 +114,31 @@ def evaluation_table(found: dict[str, Any]) -> Table:
     return table
 
 
+def selection_table(found: dict[str, Any]) -> Table:
+    """What `phyb select` shows: every candidate's estimates and ranks, and how the ranks agree with real returns."""
+    table = Table("candidate", title="policies, best under the belief first", title_justify="left")
+    discounted = "fitted Q" if found["yardstick"]["discount"] == 1 else "fitted Q (discounted)"
+    titles = {"belief_return": "under the belief", "model_average": "average of models", "fitted_q": discounted}
+    real = found["real_returns_known"] > 0
+    for title in (*titles.values(), *(("real return",) if real else ())):
+        table.add_column(title, justify="right")
+        table.add_column("rank", justify="right", style="dim")
+    for row in found["candidates"]:
+        cells = []
+        for name in titles:
+            estimate = row["estimates"][name]
+            cells += [_with_error(estimate["mean"], estimate["std_error"]), str(estimate["rank"])]
+        if real:
+            cells += [_with_error(row["real_return"], row["real_std_error"]), str(row["real_rank"] or "–")]
+        table.add_row(escape(row["name"]), *cells)
+    if real:
+        table.add_section()
+        cells = [cell for name in titles for cell in (_number(found["rank_correlation"][name]), "")]
+        table.add_row("rank correlation with real returns", *cells, "", "")
+    table.caption, table.caption_justify = "± one standard error", "left"
+    return table
+
+
 def oracle_tables(discount: float) -> list[Table]:
     """The exact optimum of liquidation: thresholds by time, and the value of simple rules."""
     oracle, task = solve(discount), find_task("liquidation")
@@ -129,6 +155,10 @@ def oracle_tables(discount: float) -> list[Table]:
     for name, value in sorted(returns.items(), key=lambda item: -item[1]):
         values.add_row(name, f"{value:.2f}", _number(normalized_score(task, value)))
     return [boundary, values]
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    return _number(value) if value is None or error is None else f"{_number(value)} ± {_number(error)}"
 
 
 def _number(value: float | None) -> str:

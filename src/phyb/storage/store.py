@@ -116,11 +116,11 @@ class Store:
 
         return read_about(self.path / name) if self.vouches(name) else None
 
-    def load_tree(self, name: str, like: Tree) -> Tree:
-        """A tree that the manifest vouches for; ask `about` or `vouches` first."""
+    def load_tree(self, name: str, like: Tree, part: str = "") -> Tree:
+        """A tree, or a part of it, that the manifest vouches for; ask `about` or `vouches` first."""
         from phyb.storage.trees import load_tree
 
-        return load_tree(inside(self.path, name), like)
+        return load_tree(inside(self.path, name), like, part)
 
     def _write(self, entries: dict[str, Entry]) -> None:
         self.guard()

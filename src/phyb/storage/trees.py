@@ -30,13 +30,15 @@ def save_tree(path: str | os.PathLike[str], tree: Any, about: Mapping[str, Any] 
     write_bytes(path, safetensors.numpy.save(flat, metadata={"about": note}))
 
 
-def load_tree(path: str | os.PathLike[str], like: Tree) -> Tree:
+def load_tree(path: str | os.PathLike[str], like: Tree, part: str = "") -> Tree:
     """Read a file of `save_tree` back into the shape of `like` (arrays or `jax.ShapeDtypeStruct`s).
+
+    With `part`, a place such as "[0]", `like` is what stands at that place of the saved tree; the rest is left alone.
 
     Raises:
         DataError: the file is missing, damaged, or holds other arrays than `like` asks for.
     """
-    flat = load_arrays(path)
+    flat = {name[len(part) :]: array for name, array in load_arrays(path).items() if name.startswith(part)}
     named = _named_leaves(like)
     wanted, found = {name for name, _ in named}, set(flat)
     if wanted != found:

@@ -20,7 +20,7 @@ from phyb.training.settings import Settings
 
 # Steps imagined for one estimate of the return under the belief, and episodes of a simulator that is not vectorised:
 # on the way, and at the end.
-_BELIEF_STEPS, _FINAL_BELIEF_STEPS = 20_000, 100_000
+_BELIEF_STEPS, FINAL_BELIEF_STEPS = 20_000, 100_000
 _SLOW_EPISODES, FINAL_SLOW_EPISODES = 20, 100
 
 
@@ -59,7 +59,7 @@ class Job:
 
     def belief_episodes(self, final: bool) -> int:
         """Imagined episodes of an evaluation: fewer where episodes are long."""
-        return max(50, (_FINAL_BELIEF_STEPS if final else _BELIEF_STEPS) // self.horizon)
+        return max(50, (FINAL_BELIEF_STEPS if final else _BELIEF_STEPS) // self.horizon)
 
     def episodes(self, final: bool) -> int:
         """Episodes of an evaluation: as set, but few where the simulator is slow."""

@@ -1,0 +1,226 @@
+"""Fitted Q evaluation: what a policy is worth by the logged rows alone, without any model of the world."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from phyb.algorithms.problem import Problem, Rows
+from phyb.errors import DivergenceError, UsageError
+from phyb.interrupt import Pieces
+from phyb.networks import MLP, Standardizer, gradient_step, move_towards, start_optimizer
+from phyb.policy.policy import Policy
+
+_FINAL_LEARNING_RATE = 0.1
+_LEAST_STEPS, _TRAVELS = 5000, 4.0
+_LOOK_BACK = 0.25
+"""The last share of the fit, over which its estimate should not move any more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedQConfig:
+    """Settings of fitted Q evaluation."""
+
+    fit_steps: int | None = None
+    """Gradient steps of the fit of one policy; None takes what values need to travel back through an episode, at least
+    5000. More is more exact; the command says when an estimate was still moving at the end."""
+    fit_networks: int = 3
+    """Q networks fitted side by side, each from its own weights and batches. More gives a better standard error and
+    costs time in proportion."""
+    fit_hidden: tuple[int, ...] = (128, 128)
+    """Units per hidden layer of a Q network. Wider fits finer detail and costs time."""
+    fit_batch_size: int = 256
+    """Logged rows per network and step. Larger is smoother and slower."""
+    fit_learning_rate: float = 1e-3
+    """Step of the optimiser; it falls linearly to a tenth of itself. Lower is steadier and slower."""
+    fit_target_rate: float = 0.02
+    """Share by which the slow copy that makes the targets follows per step. Higher settles sooner, lower is calmer."""
+
+
+class FittedQ(eqx.Module):
+    """Q networks of one policy, stacked; values are in learning units and bounded by what the rewards allow."""
+
+    networks: MLP
+    policy: Policy
+    standardizer: Standardizer
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+
+    def each(self, observations: Float[Array, "rows obs"]) -> Float[Array, "networks rows"]:
+        """`Q_j(s, pi(s))` of every network at raw observations."""
+        inputs = self._inputs(observations, self.policy.normalized(observations))
+        return jnp.clip(jax.vmap(lambda network: network(inputs)[..., 0])(self.networks), self.low, self.high)
+
+    def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
+        """The value of standardised observations, the mean over the networks: what a belief ranks its members by."""
+        rows = self.standardizer.inverse(observations).reshape(-1, observations.shape[-1])
+        return jnp.mean(self.each(rows), axis=0).reshape(observations.shape[:-1])
+
+    def target(self, rows: Rows, discount: float) -> Float[Array, "networks rows"]:
+        """`y_j = r + gamma (1 - terminated) Q_j(s', pi(s'))` for rows with one batch per network, clipped."""
+        inputs = self._inputs(rows.next_observations, self.policy.normalized(rows.next_observations))
+        after = jnp.clip(_each(self.networks, inputs), self.low, self.high)
+        return jnp.clip(rows.rewards + discount * (1.0 - rows.terminated) * after, self.low, self.high)
+
+    def loss(self, rows: Rows, target: Float[Array, "networks rows"]) -> Float[Array, ""]:
+        """`sum_j mean (Q_j(s, a) - y_j)^2 / 2`."""
+        error = _each(self.networks, self._inputs(rows.observations, rows.actions)) - target
+        return 0.5 * jnp.sum(jnp.mean(error**2, axis=-1))
+
+    def _inputs(self, observations: Array, actions: Array) -> Array:
+        return jnp.concatenate([self.standardizer(observations), actions], axis=-1)
+
+
+class Fit(NamedTuple):
+    """What fitted Q evaluation found for one policy."""
+
+    q: FittedQ
+    values: Float[np.ndarray, "networks starts"]
+    """`Q_j(s0, pi(s0))` of every network at every start, discounted, in the units of the log's rewards."""
+    drift: float
+    """How far the mean value still moved in the last quarter of the steps; large beside its error: not settled."""
+
+
+class _State(NamedTuple):
+    networks: MLP
+    slow: MLP
+    optimizer: optax.OptState
+    key: PRNGKeyArray
+
+
+def fit_q(
+    key: PRNGKeyArray,
+    policy: Policy,
+    problem: Problem,
+    starts: Float[np.ndarray, "starts obs"],
+    config: FittedQConfig,
+    progress: Callable[[int], None] | None = None,
+) -> Fit:
+    """Fit Q networks to a policy on logged rows, and value the policy at the starts.
+
+    Every step takes a batch of logged rows and moves each network towards
+
+        y = r + gamma (1 - terminated) Q_slow(s', pi(s')),
+
+    with Q_slow a slow copy of it; both values and targets are clipped to what the rewards allow. The slow copies make
+    the estimate: they average the noise of single steps.
+
+    Args:
+        key: the same key gives every policy the same first weights and the same batches.
+        policy: what is valued.
+        problem: the log; its pool, if any, is not used.
+        starts: raw start observations.
+        config: sizes and lengths.
+        progress: told the steps done so far.
+
+    Raises:
+        UsageError: a setting that no fit could use.
+        DivergenceError: the fit produced numbers that are not finite.
+    """
+    check_fit(config)
+    steps = steps_of_fit(config, problem)
+    config = dataclasses.replace(config, fit_steps=steps)
+    state = _start(config, key, problem.observation_size + problem.action_size)
+    rows, pieces, done = jnp.asarray(starts, jnp.float32), Pieces(None), 0
+
+    def work(count: int) -> None:
+        nonlocal state, done
+        state = jax.block_until_ready(_updates(config, state, policy, problem, jnp.asarray(count)))
+        done += count
+        if progress is not None:
+            progress(done)
+
+    def values() -> np.ndarray:
+        found = np.asarray(_start_values(_q(state.slow, policy, problem), rows) * problem.reward_scale)
+        if not np.all(np.isfinite(found)):
+            raise DivergenceError(
+                f"Fitted Q evaluation diverged within {done:,} steps. Lower --fit-learning-rate or --fit-target-rate."
+            )
+        return found
+
+    late = round(_LOOK_BACK * steps)
+    pieces.run(steps - late, work)
+    before = values().mean()
+    pieces.run(late, work)
+    after = values()
+    return Fit(_q(state.slow, policy, problem), after, float(after.mean() - before))
+
+
+def steps_of_fit(config: FittedQConfig, problem: Problem) -> int:
+    """The steps as set, else `4 H / target rate` and at least 5000, with `H = min(1 / (1 - gamma), horizon)`.
+
+    Targets that follow at rate c correct a value's error at the rate c / H or faster: exp(-4), 2 %, of it is left.
+    """
+    if config.fit_steps is not None:
+        return config.fit_steps
+    reach = problem.horizon if problem.discount == 1.0 else min(1.0 / (1.0 - problem.discount), problem.horizon)
+    return max(_LEAST_STEPS, round(_TRAVELS * reach / config.fit_target_rate))
+
+
+def check_fit(config: FittedQConfig) -> None:
+    """Refuse settings that no fit could use.
+
+    Raises:
+        UsageError: names the setting, what was found, and what it may be.
+    """
+    for name, value in dataclasses.asdict(config).items():
+        if value is None:
+            continue
+        if isinstance(value, tuple):
+            fine, words = all(width >= 1 for width in value), "1 or more each"
+        elif isinstance(value, int):
+            fine, words = value >= 1, "1 or more"
+        else:
+            fine, words = 0.0 < value <= 1.0, "above 0 and at most 1"
+        if not fine:
+            raise UsageError(f"{name}: found {value}, must be {words}.")
+
+
+def _optimizer(config: FittedQConfig) -> optax.GradientTransformation:
+    rate, steps = config.fit_learning_rate, config.fit_steps or _LEAST_STEPS
+    return optax.adam(optax.linear_schedule(rate, _FINAL_LEARNING_RATE * rate, steps))
+
+
+def _q(networks: MLP, policy: Policy, problem: Problem) -> FittedQ:
+    return FittedQ(networks, policy, problem.standardizer, problem.value_low, problem.value_high)
+
+
+def _each(networks: MLP, inputs: Float[Array, "networks rows inp"]) -> Float[Array, "networks rows"]:
+    return jax.vmap(lambda network, rows: network(rows)[..., 0])(networks, inputs)
+
+
+@eqx.filter_jit
+def _start(config: FittedQConfig, key: PRNGKeyArray, inputs: int) -> _State:
+    network_key, key = jax.random.split(key)
+    sizes = (inputs, *config.fit_hidden, 1)
+    networks = jax.vmap(lambda k: MLP(k, sizes))(jax.random.split(network_key, config.fit_networks))
+    return _State(networks, networks, start_optimizer(_optimizer(config), networks), key)
+
+
+@eqx.filter_jit
+def _start_values(q: FittedQ, starts: Array) -> Array:
+    return q.each(starts)
+
+
+@eqx.filter_jit
+def _updates(config: FittedQConfig, state: _State, policy: Policy, problem: Problem, count: Array) -> _State:
+    """`count` steps in one compiled call; pieces of any length give the same numbers."""
+
+    def one(_: Array, state: _State) -> _State:
+        key, use = jax.random.split(state.key)
+        drawn = problem.sample(use, config.fit_networks * config.fit_batch_size)
+        rows = Rows(*(leaf.reshape(config.fit_networks, config.fit_batch_size, *leaf.shape[1:]) for leaf in drawn))
+        target = _q(state.slow, policy, problem).target(rows, problem.discount)
+        gradient = jax.grad(lambda networks: _q(networks, policy, problem).loss(rows, target))(state.networks)
+        networks, optimizer = gradient_step(_optimizer(config), gradient, state.optimizer, state.networks)
+        return _State(networks, move_towards(state.slow, networks, config.fit_target_rate), optimizer, key)
+
+    return jax.lax.fori_loop(0, count, one, state)

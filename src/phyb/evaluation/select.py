@@ -1,0 +1,388 @@
+"""Which policy to deploy when there is no simulator: finished runs ranked by estimates that need only the log.
+
+Every candidate is judged by the same yardstick: one log, one pool, the same start states, the same chance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from rich.console import Console
+
+from phyb.algorithms.problem import Problem, make_problem
+from phyb.algorithms.registry import load
+from phyb.belief.backup import BeliefConfig
+from phyb.data.log import Log
+from phyb.dynamics.cache import cache_folder, cached_pool, is_cached, pool_key
+from phyb.dynamics.calibration import rank_correlation
+from phyb.dynamics.pool import Pool
+from phyb.envs import endings, rewards
+from phyb.envs.endings import Ending
+from phyb.envs.tasks import find_task
+from phyb.errors import DataError, UsageError
+from phyb.evaluation.advice import advice
+from phyb.evaluation.belief_return import belief_returns
+from phyb.evaluation.fitted_q import FittedQConfig, check_fit, fit_q, steps_of_fit
+from phyb.pipeline import open_log
+from phyb.policy.policy import Policy, load_policy
+from phyb.report.source import mapping, number, read_run, text
+from phyb.storage.files import read_json
+from phyb.training.folder import POLICY_FILES, RunFolder
+from phyb.training.job import FINAL_BELIEF_STEPS
+from phyb.training.progress import Stages
+from phyb.training.settings import Settings
+
+ESTIMATES = ("belief_return", "model_average", "fitted_q")
+"""In the order in which they count: the first one orders the table."""
+_BUILT_IN = "liquidation"
+Values = Float[np.ndarray, "fits starts"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _FinishedRun:
+    """A finished run and what it was made with."""
+
+    folder: RunFolder
+    name: str
+    config: dict[str, Any]
+    settings: Settings
+
+    @property
+    def seed(self) -> int:
+        return self.config["seed"]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.config["data"]["fingerprint"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Candidate:
+    run: _FinishedRun
+    step: int
+    name: str
+    policy: Policy
+    real_return: float | None
+    real_std_error: float | None
+
+
+def select_policies(
+    runs: Sequence[str | os.PathLike[str]],
+    *,
+    checkpoints: bool = False,
+    pool_of: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | Log | None = None,
+    episodes: int | None = None,
+    seed: int = 0,
+    fit: FittedQConfig | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Rank the policies of finished runs without a simulator; docs/select.md says what each estimate is worth.
+
+    Args:
+        runs: run folders, all trained on the same log.
+        checkpoints: rank every kept checkpoint of the runs too.
+        pool_of: the run whose pool, belief settings, discount and ending rule judge all; None takes the first that
+            has a pool.
+        data: the log, or its file; None finds it as that run did.
+        episodes: imagined episodes per candidate; None takes as many as the last evaluation of a run.
+        seed: seeds the fits and the imagined episodes, for all candidates alike.
+        fit: settings of fitted Q evaluation; None takes its defaults.
+        cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
+        console: where progress is shown; None shows it on the terminal.
+
+    Returns:
+        The yardstick, every candidate with its estimates, ranks and real return (best under the belief first), rank
+        correlations with the real returns, and `advice`, sentences that say how far to trust it; all of it JSON.
+
+    Raises:
+        UsageError: the runs are not finished, were trained on different logs, or the log cannot be found.
+        DataError: the log found is not theirs, or a file is damaged.
+    """
+    fit, stages = fit or FittedQConfig(), Stages(console)
+    check_fit(fit)
+    if episodes is not None and episodes < 1:
+        raise UsageError(f"episodes: found {episodes}, must be 1 or more.")
+    finished = _finished_runs(runs)
+    judge = _judge(finished) if pool_of is None else _judge([_finished_run(Path(pool_of), Path(pool_of).name)])
+    _refuse_other_logs(finished, judge)
+    with stages.stage("log", "log     ", 1) as advance:
+        log = _find_log(judge, data)
+        advance(1, f"{len(log):,} transitions")
+    ending = _ending(judge, log)
+    pool = _find_pool(judge, log, ending, cache_folder(cache), stages)
+    problem = make_problem(
+        log,
+        pool,
+        discount=judge.config["resolved"]["discount"],
+        horizon=judge.config["resolved"]["horizon"],
+        termination=ending.how,
+        reward=rewards.resolve(judge.settings.training.reward),
+    )
+    fit = dataclasses.replace(fit, fit_steps=steps_of_fit(fit, problem))
+    episodes = episodes or max(50, FINAL_BELIEF_STEPS // problem.horizon)
+    candidates = [candidate for run in finished for candidate in _candidates(run, problem, checkpoints)]
+    belief = getattr(judge.settings.agent, "belief", BeliefConfig())
+    values, drifts = _estimate(candidates, problem, belief, fit, episodes, seed, stages)
+    key = _own_pool_key(judge, log)
+    found = {
+        "format": 1,
+        "log": {"fingerprint": log.fingerprint(), "rows": len(log), "episodes": len(problem.starts)},
+        "yardstick": {
+            "run": str(judge.folder.path),
+            "pool": key,
+            "trained_on_pool": [run.name for run in finished if _own_pool_key(run, log) == key],
+            "discount": problem.discount,
+            "horizon": problem.horizon,
+            "termination": ending.name,
+            "belief": dataclasses.asdict(belief),
+            "episodes": episodes,
+            "seed": seed,
+            "fit": dataclasses.asdict(fit),
+        },
+        **_ranking(candidates, values, drifts),
+    }
+    return found | {"advice": advice(found)}
+
+
+def _finished_runs(paths: Sequence[str | os.PathLike[str]]) -> list[_FinishedRun]:
+    """The runs, each once, under names that tell them apart."""
+    unique = list({Path(path).resolve(): Path(path) for path in paths}.values())
+    if not unique:
+        raise UsageError("There is no run to judge. Name at least one run folder.")
+    names = [path.resolve().name for path in unique]
+    return [
+        _finished_run(path, name if names.count(name) == 1 else str(path))
+        for path, name in zip(unique, names, strict=True)
+    ]
+
+
+def _finished_run(path: Path, name: str) -> _FinishedRun:
+    folder = RunFolder(path)
+    config = folder.read_config()
+    if not folder.vouches(folder.result.name, *POLICY_FILES):
+        raise UsageError(
+            f"{path}: is not a finished run. Go on with it with the command it was started with and --resume, or see "
+            f"what is wrong with: phyb doctor {path}"
+        )
+    settings = Settings.from_json(config.get("settings", {}), text(config.get("algorithm")))
+    run = _FinishedRun(folder, name, config, settings)
+    try:
+        kinds = type(run.seed), type(run.fingerprint), type(config["resolved"]["horizon"])
+        if kinds != (int, str, int) or not 0.0 < float(config["resolved"]["discount"]) <= 1.0:
+            raise ValueError("a value of another kind")
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{folder.config}: does not say what the run was made with ({error}).") from error
+    return run
+
+
+def _judge(runs: Sequence[_FinishedRun]) -> _FinishedRun:
+    """The first run with a pool."""
+    found = next((run for run in runs if run.settings.pool is not None), None)
+    if found is None:
+        raise UsageError(
+            f"{runs[0].folder.path}: learned no models, so that it cannot judge. Name a run with a pool on the same "
+            "log with --pool-of RUN, such as one of phyb train DATA --algorithm phyb."
+        )
+    return found
+
+
+def _refuse_other_logs(runs: Sequence[_FinishedRun], judge: _FinishedRun) -> None:
+    others = [run for run in runs if run.fingerprint != judge.fingerprint]
+    if others:
+        rows = [f"{run.folder.path}: log {run.fingerprint[:12]}" for run in (judge, *others)]
+        raise UsageError(
+            "These runs were trained on different logs, on which estimates cannot be compared:\n  "
+            + "\n  ".join(rows)
+            + "\nRank runs of one log at a time. Every seed of a built-in task collects its own: to compare seeds, "
+            "write one log with `phyb data make` and train all of them on that file."
+        )
+
+
+def _find_log(run: _FinishedRun, data: str | os.PathLike[str] | Log | None) -> Log:
+    """The log the run was trained on, with its own reward; anything else is refused."""
+    path = text(mapping(run.config["data"].get("provenance")).get("path"))
+    built_in = run.config.get("task") == _BUILT_IN and not path
+    source = data if data is not None else path or (_BUILT_IN if built_in else None)
+    if source is None:
+        raise UsageError(f"{run.folder.path}: does not say where its log is. Give it with --data FILE.")
+    try:
+        log, _ = open_log(source, None, run.settings, run.seed, "memory", cache_folder(), lambda reason: None)
+    except (DataError, UsageError) as error:
+        if data is not None:
+            raise
+        raise DataError(f"{error} It is the log of {run.folder.path}; say where it is now with --data FILE.") from error
+    word = run.settings.training.reward
+    function = rewards.resolve(word)
+    if function is not None:
+        paid = rewards.on_logged_rows(function, word, log.observations, log.actions, log.next_observations)
+        log = dataclasses.replace(log, rewards=paid)
+    if log.fingerprint() != run.fingerprint:
+        raise DataError(
+            f"{'the log given' if isinstance(source, Log) else source}: is not the log that {run.folder.path} was "
+            f"trained on: its fingerprint is {log.fingerprint()[:12]}, expected {run.fingerprint[:12]}. "
+            "Give the right one with --data FILE."
+        )
+    return log
+
+
+def _ending(run: _FinishedRun, log: Log) -> Ending:
+    task = find_task(text(run.config.get("env_id")) or log.env_id or "")
+    return endings.resolve(run.settings.training.termination, task)
+
+
+def _own_pool_key(run: _FinishedRun, log: Log) -> str | None:
+    """The name of the pool that the run was trained against, if it learned models."""
+    learn = _ending(run, log).how == "learned"
+    return None if run.settings.pool is None else pool_key(log, run.settings.pool, run.seed, learn)
+
+
+def _find_pool(run: _FinishedRun, log: Log, ending: Ending, cache: Path, stages: Stages) -> Pool:
+    config, learn = run.settings.pool, ending.how == "learned"
+    assert config is not None, "the judge has a pool"
+    if not is_cached(log, config, run.seed, learn_termination=learn, folder=cache):
+        stages.tell(
+            f"The pool of {run.folder.path} is not in the cache {cache}: its {config.pool_size} models are trained "
+            "again, for up to "
+            f"{config.model_steps:,} steps each. Ctrl-C stops; --cache and --pool-of name another place or run."
+        )
+    with stages.stage("pool", "pool    ", config.pool_size) as advance:
+        return cached_pool(
+            log,
+            config,
+            run.seed,
+            learn_termination=learn,
+            folder=cache,
+            progress=lambda done, total, loss: advance(config.pool_size * done / total, ""),
+        ).pool
+
+
+def _candidates(run: _FinishedRun, problem: Problem, checkpoints: bool) -> Iterator[_Candidate]:
+    """The run's policy, then its checkpoints, oldest first; the last one is the policy itself and left out."""
+    last = run.settings.training.steps
+    result = mapping(read_json(run.folder.result))
+    real = number(result.get("mean_return")), number(result.get("std_error"))
+    yield _Candidate(run, last, run.name, load_policy(run.folder.path), *real)
+    if not checkpoints:
+        return
+    algorithm = load(run.config["algorithm"])(run.settings.agent, last)
+    blank = eqx.filter_eval_shape(algorithm.init, jax.random.key(0), problem)
+    evaluations = {int(line["step"]): line for line in read_run(run.folder.path).stage("evaluation")}
+    for path in run.folder.checkpoint_files():
+        name = path.relative_to(run.folder.path).as_posix()
+        about = run.folder.about(name)
+        if about is None or about.get("step") in (None, last):
+            continue
+        policy = algorithm.policy(run.folder.load_tree(name, blank, "[0]"), problem)
+        line = evaluations.get(about["step"], {})
+        real = number(line.get("true_return")), number(line.get("true_std_error"))
+        yield _Candidate(run, about["step"], f"{run.name} @ {about['step']:,}", policy, *real)
+
+
+def average_of_models(config: BeliefConfig) -> BeliefConfig:
+    """The belief without its pessimism: every drawn member is kept and weighs the same, whatever it promises."""
+    return dataclasses.replace(config, weight_rule="uniform", subset_size=config.ensemble_size, uniform_mix=0.0)
+
+
+def _no_value(observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
+    """Equal weights need no ranking, hence no value."""
+    return jnp.zeros(observations.shape[:-1])
+
+
+def _estimate(
+    candidates: Sequence[_Candidate],
+    problem: Problem,
+    belief: BeliefConfig,
+    fit: FittedQConfig,
+    episodes: int,
+    seed: int,
+    stages: Stages,
+) -> tuple[dict[str, list[Values]], list[float]]:
+    """Per estimate one array per candidate, all from the same starts and the same keys; and the fits' drifts."""
+    fit_key, belief_key = jax.random.split(jax.random.key(seed))
+    starts = np.asarray(problem.starts[:episodes])
+    again = np.resize(starts, (episodes, starts.shape[1]))  # a log with few episodes starts several from each
+    steps, fits = steps_of_fit(fit, problem), []
+    with stages.stage("fit", "fitted Q", steps * len(candidates)) as advance:
+        for place, candidate in enumerate(candidates):
+            told = lambda done, place=place, name=candidate.name: advance(place * steps + done, name)  # noqa: E731
+            fits.append(fit_q(fit_key, candidate.policy, problem, starts, fit, told))
+    values: dict[str, list[Values]] = {name: [] for name in ESTIMATES}
+    with stages.stage("belief", "belief  ", len(candidates)) as advance:
+        for place, (candidate, fitted) in enumerate(zip(candidates, fits, strict=True)):
+            advance(place, candidate.name)
+            told = belief_returns(belief_key, candidate.policy, fitted.q, problem, belief, again)
+            plain = belief_returns(belief_key, candidate.policy, _no_value, problem, average_of_models(belief), again)
+            for name, found in zip(ESTIMATES, (told[None], plain[None], fitted.values), strict=True):
+                values[name].append(found.astype(np.float64))
+    return values, [fitted.drift for fitted in fits]
+
+
+def std_error(values: Values) -> float:
+    """Standard error of the mean over starts and fits: `sqrt(var_starts / starts + var_fits / fits)`.
+
+    The variances are those of the means over the other axis; an axis of length 1 adds nothing, two leave it unknown.
+    Of the difference of two candidates, start by start, it leaves out the luck they share.
+    """
+    means = [values.mean(axis=axis) for axis in (0, 1)]
+    parts = [float(np.var(mean, ddof=1)) / len(mean) for mean in means if len(mean) > 1]
+    return float(np.sqrt(sum(parts))) if parts else float("nan")
+
+
+def ranks(values: Sequence[float | None]) -> list[int | None]:
+    """1 for the highest; equal values share a rank, the next one skips; None has none."""
+    known = [value for value in values if value is not None]
+    return [None if value is None else 1 + sum(other > value for other in known) for value in values]
+
+
+def _ranking(
+    candidates: Sequence[_Candidate], values: dict[str, list[Values]], drifts: Sequence[float]
+) -> dict[str, Any]:
+    """Candidates with estimates and ranks, best under the belief first, and rank correlations with real returns."""
+    means = {name: [float(array.mean()) for array in arrays] for name, arrays in values.items()}
+    real = [candidate.real_return for candidate in candidates]
+    placed = {name: ranks(numbers) for name, numbers in means.items()}
+    real_ranks, rows = ranks(real), []
+    for at, candidate in enumerate(candidates):
+        estimates: dict[str, dict[str, Any]] = {}
+        for name, arrays in values.items():
+            best = int(np.argmax(means[name]))
+            estimates[name] = {
+                "mean": means[name][at],
+                "std_error": number(std_error(arrays[at])),
+                "rank": placed[name][at],
+                "behind_best": means[name][best] - means[name][at],
+                "behind_best_std_error": number(std_error(arrays[best] - arrays[at])),
+            }
+        estimates["fitted_q"]["drift"] = drifts[at]
+        rows.append(
+            {
+                "name": candidate.name,
+                "run": str(candidate.run.folder.path),
+                "step": candidate.step,
+                "env_id": candidate.run.config.get("env_id"),
+                "estimates": estimates,
+                "real_return": candidate.real_return,
+                "real_std_error": candidate.real_std_error,
+                "real_rank": real_ranks[at],
+            }
+        )
+    known = [at for at, value in enumerate(real) if value is not None]
+    correlations = {
+        name: rank_correlation(np.array([numbers[at] for at in known]), np.array([real[at] for at in known]))
+        if len(known) > 1
+        else None
+        for name, numbers in means.items()
+    }
+    rows.sort(key=lambda row: row["estimates"][ESTIMATES[0]]["rank"])
+    return {"candidates": rows, "real_returns_known": len(known), "rank_correlation": correlations}
