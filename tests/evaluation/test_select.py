@@ -38,8 +38,9 @@ from phyb.training.progress import Stages
 from phyb.training.settings import Settings, TrainingConfig
 
 QUIET = Console(quiet=True)
+POOL = PoolConfig(pool_size=2, model_hidden=())
 SETTINGS = Settings(
-    pool=PoolConfig(pool_size=2, model_hidden=()),
+    pool=POOL,
     agent=PhyBConfig(
         belief=BeliefConfig(ensemble_size=2, subset_size=1, draw="distinct"), policy_hidden=(4,), clone_steps=0
     ),
@@ -100,7 +101,7 @@ def place(tmp_path_factory, linear_pool):
     log = dataclasses.replace(log, provenance={"path": str(place / "halving.npz")})
     world = [[-0.5, 0.0], [0.0, 1.0]]
     pool = linear_pool([world, world], [[0.0, 0.0], [0.0, -0.5]])
-    key = pool_key(log, SETTINGS.pool, 0, learn_termination=False)
+    key = pool_key(log, POOL, 0, learn_termination=False)
     Store(place / "cache" / "pools" / key).save_tree("pool.safetensors", pool, {"curve": []})
     problem = make_problem(log, None, discount=0.8, horizon=5)
     for name, action in POLICIES.items():
