@@ -36,7 +36,13 @@ TINY = Settings(
         clone_steps=5,
     ),
     training=TrainingConfig(
-        steps=20, log_every=10, evaluate_every=10, checkpoint_every=10, evaluation_episodes=50, final_episodes=60
+        steps=20,
+        log_every=10,
+        evaluate_every=10,
+        checkpoint_every=10,
+        evaluation_episodes=50,
+        final_episodes=60,
+        accept_poor_pool=True,
     ),
 )
 
