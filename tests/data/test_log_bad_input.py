@@ -285,7 +285,7 @@ def test_a_log_larger_than_the_machine_is_refused(tmp_path, suffix, monkeypatch)
     path = WRITERS[suffix](tmp_path / f"log{suffix}", file_arrays(example_log()))
     monkeypatch.setattr("phyb.data._guard._CAN_FORK", False)  # another process would see the true size
     monkeypatch.setattr("os.sysconf", lambda name: 10)
-    refused(path, "GiB of memory", "more memory")
+    refused(path, "GiB of memory", "--rows-in disk")
 
 
 def test_hdf5_never_reaches_outside_the_file(tmp_path):

@@ -59,7 +59,7 @@ def test_the_line_names_every_part_and_what_is_free():
     told = line(Need(log=3 * 2**20, pool=2 * GIB, policy=5 * 2**20), 7 * GIB)
     assert (
         told
-        == "memory about log 3 MiB, pool training 2.0 GiB, policy optimisation 5 MiB, 2.4 GiB in all; 7.0 GiB are free"
+        == "memory about log 3 MiB, pool training 2.0 GiB, policy optimisation 5 MiB, 2.7 GiB in all; 7.0 GiB are free"
     )
 
 
