@@ -29,7 +29,7 @@ from phyb.errors import (
     UsageError,
 )
 from phyb.storage.lock import locked
-from phyb.training.settings import Settings, TrainingConfig
+from phyb.training.settings import Settings, TrainingConfig, preset
 
 QUIET = Console(quiet=True)
 LEARNS = Settings(
@@ -262,6 +262,18 @@ def test_a_log_without_a_simulator_is_judged_under_the_belief_only(tmp_path):
     assert run.result["belief_is_lower_bound"] is None
     assert np.isfinite(run.result["belief_return"])
     assert (run.folder / "report.html").is_file()
+
+
+def test_an_algorithm_without_models_runs_and_is_found_finished(tmp_path):
+    settings = dataclasses.replace(preset("cpu", "bc"), training=TINY.training)
+    given = {"algorithm": "bc", "settings": settings, "out": tmp_path / "run", "console": Console(quiet=True)}
+    run = phyb.train("liquidation", **given)
+    assert run.result["belief_return"] is None
+    assert not (run.folder / "diagnostics.json").exists()
+    before = (run.folder / "result.json").stat()
+    again = phyb.train("liquidation", **given, resume=True)
+    assert again.result == run.result
+    assert (run.folder / "result.json").stat().st_mtime_ns == before.st_mtime_ns  # shown, not made again
 
 
 def test_an_unknown_task_is_told_apart_from_a_missing_file(tmp_path):

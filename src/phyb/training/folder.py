@@ -39,8 +39,11 @@ class RunFolder(Store):
 
     @property
     def finished(self) -> bool:
-        """Whether the run is done: result, diagnostics and policy are there and as they were written."""
-        return self.vouches("result.json", "diagnostics.json", *POLICY_FILES)
+        """Whether the run is done: result and policy, and where models were judged their diagnostics, are there and as
+        they were written.
+        """
+        judged = {"diagnostics.json"} & self.entries.keys()
+        return self.vouches("result.json", *judged, *POLICY_FILES)
 
     def read_config(self) -> dict[str, Any]:
         """The run's config.json; a folder without one is not a run."""
