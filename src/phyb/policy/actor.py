@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
@@ -38,17 +39,22 @@ class Actor(eqx.Module):
     """A network from standardised observations to a Gaussian; the action is the tanh of its draw."""
 
     trunk: MLP
+    spread: float = eqx.field(static=True)
+    """Factor on the standard deviation that the network gives; the mean, which is deployed, stays."""
 
     kind: ClassVar[str] = "tanh-gaussian"
     sized_by: ClassVar[tuple[str, ...]] = ("hidden",)
 
-    def __init__(self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int]) -> None:
+    def __init__(
+        self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int], spread: float = 1.0
+    ) -> None:
         self.trunk = MLP(key, (observations, *hidden, 2 * actions))
+        self.spread = spread
 
     def __call__(self, observations: Float[Array, "*rows obs"]) -> Gaussian:
         """The Gaussian for each row."""
         mean, log_std = jnp.split(self.trunk(observations), 2, axis=-1)
-        return Gaussian(mean, soft_clamp(log_std, -4.0, 1.0))
+        return Gaussian(mean, soft_clamp(log_std, -4.0, 1.0) + math.log(self.spread))
 
     def mode(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
         """The tanh of the mean: the action in (-1, 1) of a policy that does not explore."""
@@ -64,10 +70,10 @@ class Actor(eqx.Module):
         return cls(jax.random.key(0), observations, actions, hidden)
 
     def with_spread(self, factor: float) -> Actor:
-        """The same mean with its standard deviation times `factor`, as far as its bounds allow."""
-        bias = self.trunk.biases[-1]
-        shift = jnp.where(jnp.arange(bias.shape[0]) < bias.shape[0] // 2, 0.0, jnp.log(factor))
-        return eqx.tree_at(lambda actor: actor.trunk.biases[-1], self, bias + shift)
+        """The same mean with its standard deviation times `factor`."""
+        sizes = (self.trunk.inputs, self.trunk.outputs // 2, self.trunk.hidden)
+        blank = Actor(jax.random.key(0), *sizes, self.spread * factor)
+        return eqx.tree_at(lambda actor: actor.trunk, blank, self.trunk)
 
 
 def squash(draws: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
