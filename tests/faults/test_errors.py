@@ -106,11 +106,12 @@ def test_optimisation_survives_a_failure_at_every_call(monkeypatch, tmp_path):
 
 
 def test_pool_training_survives_a_failure_at_every_call(monkeypatch, tmp_path):
-    log = collect_liquidation(300, 0)
+    log, config = collect_liquidation(300, 0), SETTINGS.pool
+    assert config is not None
 
     def work(path):
         keeping = Keeping(Store(path), seconds=0.0)
-        found = cached_pool(log, SETTINGS.pool, 0, learn_termination=False, folder=path / "cache", keeping=keeping)
+        found = cached_pool(log, config, 0, learn_termination=False, folder=path / "cache", keeping=keeping)
         if found.not_kept is not None:
             raise found.not_kept
 

@@ -112,13 +112,12 @@ def _write_gif(pictures: list[Image.Image], path: Path, seconds: float) -> None:
 
 def _write_mp4(pictures: list[Image.Image], path: Path, seconds: float) -> None:
     """Pictures that stand for so many seconds each, as H.264, whose sides are even numbers of pixels."""
-    import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+    from imageio_ffmpeg import write_frames  # pyright: ignore[reportMissingImports]
 
     size = pictures[0].width // 2 * 2, pictures[0].height // 2 * 2
     with atomic_path(path) as unfinished:
-        film = imageio_ffmpeg.write_frames(
-            str(unfinished), size, fps=1.0 / seconds, macro_block_size=2, output_params=["-f", "mp4"]
-        )
+        rate: Any = 1.0 / seconds  # annotated there as a whole number, though the encoder takes any
+        film = write_frames(str(unfinished), size, fps=rate, macro_block_size=2, output_params=["-f", "mp4"])
         try:
             film.send(None)
             for picture in pictures:
