@@ -2,7 +2,7 @@
 
 An algorithm is one file: its settings, `init`, `update`, `policy`. A line here makes it known to the command line, the
 reports and the tests that run over all of them. Whoever does not want to touch this file names the class itself, as
-package.module:Class. See docs/new-algorithm.md.
+package.module:Class; `bc.py` is the shortest example.
 """
 
 from __future__ import annotations
