@@ -49,8 +49,8 @@ class Train(Generic[Models, Agent]):
     Try:  phyb train liquidation --seed 1
     or:   phyb train hopper-medium.hdf5 --env Hopper-v5 --out runs/hopper
     or:   phyb train mylog.npz --subset-size 3 --steps 50000
-    or:   phyb train liquidation --algorithm cql
-    and:  phyb train --algorithm cql --help  for the settings of another algorithm
+    or:   phyb train liquidation --algorithm bc
+    and:  phyb train --algorithm bc --help  for the settings of another algorithm
     """
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
