@@ -42,6 +42,24 @@ ALGORITHMS: dict[str, Entry] = {
         "ALVINN: An Autonomous Land Vehicle in a Neural Network, 1989",
         "phyb.algorithms.bc:BC",
     ),
+    "td3bc": Entry(
+        "TD3+BC",
+        "a deterministic actor-critic that is also asked to imitate the log",
+        "A Minimalist Approach to Offline Reinforcement Learning, 2021",
+        "phyb.algorithms.td3bc:TD3BC",
+    ),
+    "iql": Entry(
+        "IQL",
+        "value the better logged actions by an expectile, and imitate them; never asks about other actions",
+        "Offline Reinforcement Learning with Implicit Q-Learning, 2022",
+        "phyb.algorithms.iql:IQL",
+    ),
+    "cql": Entry(
+        "CQL",
+        "soft actor-critic whose critics are pressed down where the log is silent",
+        "Conservative Q-Learning for Offline Reinforcement Learning, 2020",
+        "phyb.algorithms.cql:CQL",
+    ),
 }
 """The algorithms of the library."""
 

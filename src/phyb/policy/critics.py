@@ -60,3 +60,14 @@ class PolicyValue(eqx.Module):
     def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
         """`min_j Q_j(s, tanh mean(s)) / scale` of each row."""
         return jnp.min(self.critics(observations, self.actor.mode(observations)), axis=0) / self.scale
+
+
+class ScaledValue(eqx.Module):
+    """A value in units of `scale`."""
+
+    value: ValueNetwork
+    scale: Float[Array, ""]
+
+    def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
+        """`V(s) / scale` of each row."""
+        return self.value(observations) / self.scale

@@ -1,0 +1,220 @@
+"""CQL: soft actor-critic whose critics are pressed down where the log is silent (Kumar et al., 2020).
+
+What is different from SAC is a penalty on each critic,
+
+    w mean_s [ log integral exp Q(s, a) da - Q(s, a_logged) ],
+
+with the integral estimated from actions drawn at random, from the policy at s, and from the policy at the successor of
+s, each divided by its density. The target of the critics has no entropy in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from phyb.algorithms import sac
+from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor
+from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.sac import SACState
+from phyb.policy.actor import Actor, unsquash
+from phyb.policy.critics import Critics, PolicyValue
+
+
+@dataclasses.dataclass(frozen=True)
+class CQLConfig(CriticConfig):
+    """Settings of CQL."""
+
+    policy_hidden: tuple[int, ...] = (256, 256, 256)
+    actor_learning_rate: float = 1e-4
+    temperature_learning_rate: float = 1e-4
+    """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
+    penalty_weight: float = 5.0
+    """w. Higher stays closer to the log, and values are lower; 0 is SAC without entropy in its targets."""
+    penalty_actions: int = 10
+    """Actions drawn from each of the three sources. More estimate the integral better and cost time."""
+    penalty_temperature: float = 1.0
+    """Q is divided by it inside the exponential. Lower presses only the highest values down."""
+    penalty_groups: Literal["all", "triples"] = "all"
+    """all: one integral from all actions drawn; triples: one from each three actions, one of a source, averaged, which
+    is what a widely used implementation computes."""
+    clone_steps: int = 0
+    """Updates at the start in which the actor imitates the log instead of following the critics."""
+
+    def __post_init__(self) -> None:
+        if self.penalty_weight < 0 or self.penalty_actions < 1 or self.penalty_temperature <= 0:
+            raise ValueError("penalty_weight must be 0 or more, penalty_actions 1 or more, penalty_temperature above 0")
+
+
+PRESETS = {
+    "cpu": {
+        "agent": {
+            "policy_hidden": (64, 64),
+            "batch_size": 128,
+            "actor_learning_rate": 3e-4,
+            "actor_decay": 0.05,
+            "critic_learning_rate": 1e-3,
+            "temperature_learning_rate": 3e-4,
+            "reward_units": "range",
+            "penalty_weight": 0.1,
+        },
+        "training": {"steps": 10_000},
+    },
+    "paper": {
+        "training": {
+            "steps": 1_000_000,
+            "log_every": 1000,
+            "evaluate_every": 5000,
+            "checkpoint_every": 10_000,
+            "discount": 0.99,
+        }
+    },
+}
+
+
+class CQLState(NamedTuple):
+    """Everything that changes in training."""
+
+    sac: SACState
+    key: PRNGKeyArray
+    step: Int[Array, ""]
+
+    @property
+    def actor(self) -> Actor:
+        """The policy's network."""
+        return self.sac.actor
+
+
+class Proposals(NamedTuple):
+    """Actions at each state and the log-densities they were drawn with: random, from pi(. | s), from pi(. | s')."""
+
+    actions: Float[Array, "rows three_times_count act"]
+    log_density: Float[Array, "rows three_times_count"]
+
+
+def propose(
+    key: PRNGKeyArray,
+    actor: Actor,
+    observations: Float[Array, "rows obs"],
+    next_observations: Float[Array, "rows obs"],
+    action_size: int,
+    count: int,
+) -> Proposals:
+    """`count` actions of each source. Those of the policy at s' are meant for s too; none carries a gradient."""
+    keys = jax.random.split(key, 3)
+    shape = (len(observations), count, action_size)
+    anywhere = jax.random.uniform(keys[0], shape, minval=-1.0, maxval=1.0)
+    here, here_density = sac.draw(actor, keys[1], observations, count)
+    there, there_density = sac.draw(actor, keys[2], next_observations, count)
+    uniform_density = jnp.full(shape[:2], -action_size * jnp.log(2.0))
+    return jax.lax.stop_gradient(
+        Proposals(
+            jnp.concatenate([anywhere, here, there], axis=1),
+            jnp.concatenate([uniform_density, here_density, there_density], axis=1),
+        )
+    )
+
+
+def log_integral(
+    critics: Critics,
+    observations: Float[Array, "rows obs"],
+    proposals: Proposals,
+    *,
+    temperature: float = 1.0,
+    triples: bool = False,
+) -> Float[Array, "2 rows"]:
+    """`T log integral exp(Q_j(s, a) / T) da` of each critic by importance sampling from the proposals.
+
+    With `triples` the logarithm is taken over each three actions, one of a source, and then averaged.
+    """
+    shape = (*proposals.actions.shape[:-1], observations.shape[-1])
+    values = critics(jnp.broadcast_to(observations[:, None], shape), proposals.actions)
+    terms = values / temperature - proposals.log_density
+    sources = 3 if triples else terms.shape[-1]
+    grouped = terms.reshape(*terms.shape[:-1], sources, -1)
+    return temperature * jnp.mean(jax.nn.logsumexp(grouped, axis=-2) - jnp.log(sources), axis=-1)
+
+
+def conservative_gap(critics: Critics, rows: Rows, proposals: Proposals, config: CQLConfig) -> Float[Array, ""]:
+    """`sum_j mean (T log integral exp(Q_j / T) - Q_j(s, a))`: how far critics rise above what they say of the log."""
+    options = {"temperature": config.penalty_temperature, "triples": config.penalty_groups == "triples"}
+    above = log_integral(critics, rows.observations, proposals, **options)
+    return jnp.sum(jnp.mean(above - critics(rows.observations, rows.actions), axis=-1))
+
+
+def logged_density(actor: Actor, rows: Rows) -> Float[Array, " rows"]:
+    """`log pi(a | s)` of the logged actions."""
+    draws = unsquash(rows.actions)
+    return actor(rows.observations).log_density(draws[:, None])[:, 0] - sac.log_slope(draws)
+
+
+class CQL(Learner[CQLConfig, CQLState]):
+    """Conservative Q-learning."""
+
+    name = "cql"
+    config_class = CQLConfig
+    presets = PRESETS
+
+    def __init__(self, config: CQLConfig, total_steps: int) -> None:
+        super().__init__(config, total_steps)
+        self._optimizers = sac.Optimizers(
+            decaying(config.actor_learning_rate, config.actor_decay, total_steps),
+            decaying(config.critic_learning_rate, 1.0, total_steps),
+            decaying(config.temperature_learning_rate, 1.0, total_steps),
+        )
+
+    def init(self, key: PRNGKeyArray, problem: Problem) -> CQLState:
+        """Fresh networks."""
+        key, start_key = jax.random.split(key)
+        sizes = (problem.observation_size, problem.action_size, self.config.policy_hidden)
+        return CQLState(sac.start(self._optimizers, start_key, *sizes), key, jnp.zeros((), jnp.int32))
+
+    def update(self, state: CQLState, problem: Problem) -> tuple[CQLState, Metrics]:
+        """One update of SAC with the penalty on its critics."""
+        cfg = self.config
+        key, batch_key, proposal_key, learn_key = jax.random.split(state.key, 4)
+        rows = logged_rows(batch_key, problem, cfg)
+        proposals = propose(
+            proposal_key,
+            state.actor,
+            rows.observations,
+            rows.next_observations,
+            problem.action_size,
+            cfg.penalty_actions,
+        )
+
+        def penalty(critics: Critics) -> Array:  # half of it, as SAC takes half of the squared error
+            return 0.5 * cfg.penalty_weight * conservative_gap(critics, rows, proposals, cfg)
+
+        def actor_objective(
+            actor: Actor, critics: Critics, temperature: Array, key: PRNGKeyArray, observations: Array
+        ) -> tuple[Array, Array]:
+            loss, log_density = sac.actor_loss(actor, critics, temperature, key, observations)
+            if cfg.clone_steps:
+                cloning = jnp.mean(temperature * log_density - logged_density(actor, rows))
+                loss = jnp.where(state.step < cfg.clone_steps, cloning, loss)
+            return loss, log_density
+
+        after, told = sac.learn(
+            self._optimizers,
+            state.sac,
+            learn_key,
+            rows,
+            discount=problem.discount,
+            target_rate=cfg.target_rate,
+            backup_entropy=False,
+            penalty=penalty,
+            actor_objective=actor_objective,
+        )
+        unit = problem.reward_scale / reward_factor(problem, cfg.reward_units)
+        told["q_logged"] = told.pop("target") * unit
+        told["conservative_gap"] = 0.5 * conservative_gap(after.critics, rows, proposals, cfg) * unit
+        return CQLState(after, key, state.step + 1), told
+
+    def value(self, state: CQLState, problem: Problem) -> PolicyValue:
+        """The slow critics' value of the policy's mean action."""
+        return PolicyValue(state.actor, state.sac.target_critics, reward_factor(problem, self.config.reward_units))

@@ -1,0 +1,129 @@
+"""TD3, the deterministic actor-critic (Fujimoto et al., 2018), as offline algorithms build on it.
+
+One update, in the order of the code: critics towards a target whose action is smoothed by noise; every other time the
+actor, towards an objective that the algorithm brings, and the slow copies of both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from phyb.algorithms.learner import CriticConfig, Metrics
+from phyb.algorithms.problem import Rows
+from phyb.networks import gradient_step, move_towards, start_optimizer
+from phyb.policy.actor import Actor
+from phyb.policy.critics import Critics
+
+ActorLoss = Callable[[Actor, Critics, Rows], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class TD3Config(CriticConfig):
+    """Settings of TD3; the defaults are those of its paper."""
+
+    target_noise: float = 0.2
+    """Noise on the target's actions, which lie in [-1, 1]. Higher smooths the critics over neighbouring actions."""
+    target_noise_clip: float = 0.5
+    """Largest such noise."""
+    actor_every: int = 2
+    """Updates of the critics between updates of actor and slow copies. Higher lets the critics settle first."""
+
+    def __post_init__(self) -> None:
+        if self.actor_every < 1 or self.target_noise < 0 or self.target_noise_clip < 0:
+            raise ValueError("actor_every must be 1 or more, target_noise and target_noise_clip 0 or more")
+
+
+class TD3State(NamedTuple):
+    """Everything that changes in training."""
+
+    actor: Actor
+    slow_actor: Actor
+    critics: Critics
+    slow_critics: Critics
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    key: PRNGKeyArray
+    step: Int[Array, ""]
+
+
+class Optimizers(NamedTuple):
+    """One optimiser for each thing that is learned."""
+
+    actor: optax.GradientTransformation
+    critics: optax.GradientTransformation
+
+
+def start(config: TD3Config, optimizers: Optimizers, key: PRNGKeyArray, observations: int, actions: int) -> TD3State:
+    """Fresh networks for observations and actions of these sizes."""
+    actor_key, critic_key, key = jax.random.split(key, 3)
+    actor = Actor(actor_key, observations, actions, config.policy_hidden)
+    critics = Critics(critic_key, observations, actions, config.policy_hidden)
+    return TD3State(
+        actor=actor,
+        slow_actor=actor,
+        critics=critics,
+        slow_critics=critics,
+        actor_optimizer=start_optimizer(optimizers.actor, actor),
+        critic_optimizer=start_optimizer(optimizers.critics, critics),
+        key=key,
+        step=jnp.zeros((), jnp.int32),
+    )
+
+
+def smoothed_target(
+    config: TD3Config,
+    slow_actor: Actor,
+    slow_critics: Critics,
+    noise: Float[Array, "rows act"],
+    rows: Rows,
+    discount: float,
+) -> Float[Array, " rows"]:
+    """`y = r + gamma (1 - terminated) min_j Q'_j(s', clip(pi'(s') + clip(sigma noise, -c, c), -1, 1))`."""
+    limit = config.target_noise_clip
+    actions = slow_actor.mode(rows.next_observations) + jnp.clip(config.target_noise * noise, -limit, limit)
+    values = slow_critics(rows.next_observations, jnp.clip(actions, -1.0, 1.0))
+    return rows.rewards + discount * (1.0 - rows.terminated) * jnp.min(values, axis=0)
+
+
+def critic_loss(critics: Critics, rows: Rows, target: Float[Array, " rows"]) -> Float[Array, ""]:
+    """`sum_j mean (Q_j(s, a) - y)^2`."""
+    return jnp.sum(jnp.mean((critics(rows.observations, rows.actions) - target) ** 2, axis=-1))
+
+
+def learn(
+    config: TD3Config,
+    optimizers: Optimizers,
+    state: TD3State,
+    key: PRNGKeyArray,
+    rows: Rows,
+    discount: float,
+    actor_loss: ActorLoss,
+) -> tuple[TD3State, Metrics]:
+    """One update on a batch of rows; the actor goes down `actor_loss(actor, critics, rows)`."""
+    key, noise_key = jax.random.split(key)
+    noise = jax.random.normal(noise_key, rows.actions.shape)
+    target = smoothed_target(config, state.slow_actor, state.slow_critics, noise, rows, discount)
+    loss, gradient = jax.value_and_grad(critic_loss)(state.critics, rows, target)
+    critics, critic_optimizer = gradient_step(optimizers.critics, gradient, state.critic_optimizer, state.critics)
+
+    def improve(state: TD3State) -> TD3State:
+        gradient = jax.grad(actor_loss)(state.actor, critics, rows)
+        actor, actor_optimizer = gradient_step(optimizers.actor, gradient, state.actor_optimizer, state.actor)
+        return state._replace(
+            actor=actor,
+            actor_optimizer=actor_optimizer,
+            slow_actor=move_towards(state.slow_actor, actor, config.target_rate),
+            slow_critics=move_towards(state.slow_critics, critics, config.target_rate),
+        )
+
+    due = (state.step + 1) % config.actor_every == 0
+    state = jax.lax.cond(due, improve, lambda state: state, state)
+    state = state._replace(critics=critics, critic_optimizer=critic_optimizer, key=key, step=state.step + 1)
+    return state, {"critic_loss": loss, "q_logged": jnp.mean(target)}

@@ -1,0 +1,40 @@
+"""The networks of the library in plain NumPy and float64, for references that share no code with it."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from phyb.algorithms.problem import Rows
+
+OBSERVATIONS, ACTIONS, COUNT = 3, 2, 6
+
+
+def mlp(network, rows, member=None):
+    """The output of an MLP, or of one member of a stack of them."""
+    layers = [
+        tuple(np.asarray(x if member is None else x[member], np.float64) for x in pair)
+        for pair in zip(network.weights, network.biases, strict=True)
+    ]
+    rows = np.asarray(rows, np.float64)
+    for weight, bias in layers[:-1]:
+        rows = np.maximum(rows @ weight + bias, 0.0)
+    return rows @ layers[-1][0] + layers[-1][1]
+
+
+def mean_action(actor, observations):
+    """tanh of the first half of the actor's outputs."""
+    return np.tanh(mlp(actor.trunk, observations)[..., : mlp(actor.trunk, observations).shape[-1] // 2])
+
+
+def both_values(critics, observations, actions):
+    """Both critics' values, (2, rows)."""
+    rows = np.concatenate([np.asarray(observations, np.float64), np.asarray(actions, np.float64)], axis=-1)
+    return np.stack([mlp(critics.networks, rows, member)[..., 0] for member in range(2)])
+
+
+def some_rows(seed=0, count=COUNT):
+    """A batch with one terminal row."""
+    generator = np.random.default_rng(seed)
+    shapes = ((count, OBSERVATIONS), (count, ACTIONS), (count,), (count, OBSERVATIONS))
+    columns = [jnp.asarray(generator.normal(size=shape), jnp.float32) for shape in shapes]
+    columns[1] = jnp.tanh(columns[1])
+    return Rows(*columns, jnp.asarray(np.arange(count) == 1, jnp.float32))

@@ -1,0 +1,171 @@
+"""What every algorithm must do, whatever it is: one suite over all that are registered, tiny."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phyb.algorithms.problem import make_problem
+from phyb.algorithms.registry import ALGORITHMS, load
+from phyb.data.log import Log
+from phyb.dynamics.fit import PoolConfig, fit_pool
+from phyb.errors import InterruptedRunError
+from phyb.interrupt import StopRequests
+from phyb.policy.policy import load_policy
+from phyb.training.folder import RunFolder
+from phyb.training.loop import optimize
+from phyb.training.settings import TrainingConfig, preset
+
+STEPS = 300
+TRAINING = TrainingConfig(steps=STEPS, log_every=100, evaluate_every=STEPS, checkpoint_every=STEPS)
+SMALL = {
+    "policy_hidden": (32, 32), "batch_size": 64, "real_batch_size": 32, "rollouts": 32, "clone_steps": 150,
+    "actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "rollout_starts": 32,
+}  # fmt: skip
+"""What makes an algorithm tiny, for those that have such a setting."""
+
+
+def bandit(rows=512):
+    """Episodes of one step: reward -(a - x / 2)^2 with x seen first; the second and third column never change.
+
+    The log does the right thing on average, with much noise: whoever learns anything at all does better. Actions lie
+    in [-2, 2], of which the log uses a part.
+    """
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1.0, 1.0, rows)
+    action = np.clip(0.5 * x + generator.normal(0.0, 0.5, rows), -2.0, 2.0)
+    observations = np.stack([x, np.full(rows, 3.0), np.zeros(rows)], axis=1).astype(np.float32)
+    ends = np.ones(rows, bool)
+    reward = -((action - 0.5 * x) ** 2)
+    bound = np.full(1, 2.0, np.float32)
+    return Log(
+        observations,
+        action[:, None].astype(np.float32),
+        reward.astype(np.float32),
+        observations,
+        ends,
+        ~ends,
+        -bound,
+        bound,
+    )
+
+
+def small(name):
+    """The algorithm with its settings for two cores, shrunk."""
+    agent = preset("cpu", name).agent
+    fields = {field.name for field in dataclasses.fields(agent)}
+    return load(name)(dataclasses.replace(agent, **{key: SMALL[key] for key in SMALL if key in fields}), STEPS)
+
+
+@pytest.fixture(scope="module")
+def problems():
+    """The task with and without models of it."""
+    log = bandit()
+    config = PoolConfig(pool_size=2, model_hidden=(16,), model_steps=60, model_check_every=30)
+    pool, _ = fit_pool(log, config, 0)
+    return {needs: make_problem(log, pool if needs else None, discount=0.9, horizon=1) for needs in (True, False)}
+
+
+class StopSoon(StopRequests):
+    """Asks to stop after a few pieces of work."""
+
+    asked = 0
+
+    def check(self):
+        self.asked += 1
+        self.requested = self.asked > 3
+        super().check()
+
+
+@dataclasses.dataclass
+class Trained:
+    algorithm: object
+    problem: object
+    state: object
+    folder: RunFolder
+
+
+@pytest.fixture(scope="module", params=list(ALGORITHMS))
+def trained(request, problems, tmp_path_factory):
+    algorithm, folder = small(request.param), RunFolder(tmp_path_factory.mktemp(request.param))
+    problem = problems[algorithm.needs_pool]
+    state = optimize(algorithm, problem, TRAINING, 0, folder=folder, evaluate=lambda state, step: {})
+    return Trained(algorithm, problem, state, folder)
+
+
+def reward(policy, problem):
+    observations = np.asarray(problem.rows.observations)
+    return float(np.mean(-((policy.act(observations)[:, 0] - 0.5 * observations[:, 0]) ** 2)))
+
+
+def same(one, other):
+    return all(
+        np.array_equal(np.asarray(a), np.asarray(b))
+        for a, b in zip(jax.tree.leaves(_plain(one)), jax.tree.leaves(_plain(other)), strict=True)
+    )
+
+
+def _plain(tree):
+    return jax.tree.map(
+        lambda leaf: jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf, tree
+    )
+
+
+def test_it_does_better_than_the_log(trained):
+    policy = trained.algorithm.policy(trained.state, trained.problem)
+    behaviour = float(jnp.mean(trained.problem.rows.rewards) * trained.problem.reward_scale)
+    assert behaviour == pytest.approx(-0.25, abs=0.05)
+    assert reward(policy, trained.problem) > 0.5 * behaviour
+
+
+def test_its_actions_keep_to_the_bounds_everywhere(trained):
+    policy = trained.algorithm.policy(trained.state, trained.problem)
+    far = np.random.default_rng(1).normal(0.0, 1e3, (200, 3)).astype(np.float32)
+    actions = policy.act(far)
+    assert actions.shape == (200, 1)
+    assert np.all(np.abs(actions) <= 2.0)
+
+
+def test_its_policy_survives_a_file(trained, tmp_path):
+    policy = trained.algorithm.policy(trained.state, trained.problem)
+    policy.save(tmp_path)
+    rows = np.asarray(trained.problem.rows.observations[:50])
+    np.testing.assert_array_equal(load_policy(tmp_path).act(rows), policy.act(rows))
+
+
+def test_a_run_that_was_broken_off_ends_with_the_same_bytes(trained, tmp_path):
+    # An unbroken run and one in two parts: the same seed gives the same numbers, and none of them is lost.
+    folder, again = RunFolder(tmp_path), {"folder": RunFolder(tmp_path), "evaluate": lambda state, step: {}}
+    with pytest.raises(InterruptedRunError):
+        optimize(trained.algorithm, trained.problem, TRAINING, 0, **again, stop=StopSoon())
+    assert 0 < folder.newest_checkpoint()[1]["step"] < STEPS  # pyright: ignore[reportOptionalSubscript]
+    state = optimize(trained.algorithm, trained.problem, TRAINING, 0, **again)
+    assert same(state, trained.state)
+    assert folder.metrics.read_bytes() == trained.folder.metrics.read_bytes()
+
+
+def test_all_it_tells_is_finite_and_has_a_name_for_the_report(trained):
+    lines = [json.loads(line) for line in trained.folder.metrics.read_text().splitlines()]
+    told = [line for line in lines if line["stage"] == "policy"]
+    assert len(told) == STEPS // TRAINING.log_every
+    assert all(np.all(np.isfinite(value)) for line in told for name, value in line.items() if name != "stage")
+    assert any(name.endswith("loss") for name in told[0])
+
+
+def test_its_value_if_it_has_one_is_in_the_units_of_the_problem(trained):
+    value = trained.algorithm.value(trained.state, trained.problem)
+    if value is not None:
+        found = value(trained.problem.standardizer(trained.problem.rows.observations))
+        assert found.shape == trained.problem.rows.rewards.shape
+        # Rewards of this task lie in [-1, 0] in these units; tiny networks are off by some of it.
+        assert -1.0 < float(jnp.mean(found)) < 0.5
+
+
+def test_equal_settings_share_compiled_code_and_others_do_not(trained):
+    name = trained.algorithm.name
+    assert small(name) == trained.algorithm
+    assert hash(small(name)) == hash(trained.algorithm)
+    assert load(name)(trained.algorithm.config, STEPS + 1) != trained.algorithm
