@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phyb.algorithms.problem import make_problem
+from phyb.algorithms.learner import Learner
+from phyb.algorithms.problem import Problem, make_problem
 from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.data.log import Log
 from phyb.dynamics.fit import PoolConfig, fit_pool
@@ -61,12 +63,14 @@ def small(name):
 
 
 @pytest.fixture(scope="module")
-def problems():
-    """The task with and without models of it."""
-    log = bandit()
+def without_models():
+    return make_problem(bandit(), None, discount=0.9, horizon=1)
+
+
+@pytest.fixture(scope="module")
+def with_models():
     config = PoolConfig(pool_size=2, model_hidden=(16,), model_steps=60, model_check_every=30)
-    pool, _ = fit_pool(log, config, 0)
-    return {needs: make_problem(log, pool if needs else None, discount=0.9, horizon=1) for needs in (True, False)}
+    return make_problem(bandit(), fit_pool(bandit(), config, 0)[0], discount=0.9, horizon=1)
 
 
 class StopSoon(StopRequests):
@@ -82,16 +86,16 @@ class StopSoon(StopRequests):
 
 @dataclasses.dataclass
 class Trained:
-    algorithm: object
-    problem: object
-    state: object
+    algorithm: Learner
+    problem: Problem
+    state: Any
     folder: RunFolder
 
 
 @pytest.fixture(scope="module", params=list(ALGORITHMS))
-def trained(request, problems, tmp_path_factory):
+def trained(request, tmp_path_factory):
     algorithm, folder = small(request.param), RunFolder(tmp_path_factory.mktemp(request.param))
-    problem = problems[algorithm.needs_pool]
+    problem = request.getfixturevalue("with_models" if algorithm.needs_pool else "without_models")
     state = optimize(algorithm, problem, TRAINING, 0, folder=folder, evaluate=lambda state, step: {})
     return Trained(algorithm, problem, state, folder)
 

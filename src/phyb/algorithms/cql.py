@@ -210,9 +210,7 @@ class CQL(Learner[CQLConfig, CQLState]):
             penalty=penalty,
             actor_objective=actor_objective,
         )
-        unit = problem.reward_scale / reward_factor(problem, cfg.reward_units)
-        told["q_logged"] = told.pop("target") * unit
-        told["conservative_gap"] = 0.5 * conservative_gap(after.critics, rows, proposals, cfg) * unit
+        told["q_logged"] = told.pop("target") * problem.reward_scale / reward_factor(problem, cfg.reward_units)
         return CQLState(after, key, state.step + 1), told
 
     def value(self, state: CQLState, problem: Problem) -> PolicyValue:

@@ -185,7 +185,7 @@ def learn(
         target_rate: how far the target critics follow.
         target_entropy: entropy the temperature steers to; None is minus the number of action columns.
         backup_entropy: whether the successor's value counts its entropy.
-        penalty: added to the critics' loss `sum_j mean (Q_j - y)^2 / 2`.
+        penalty: added to the critics' loss `sum_j mean (Q_j - y)^2 / 2`, and told as "penalty".
         actor_objective: in place of `actor_loss`.
     """
     target_key, actor_key = jax.random.split(key)
@@ -196,11 +196,14 @@ def learn(
     entropy_price = temperature if backup_entropy else jnp.zeros(())
     target = soft_target(rows.rewards, rows.terminated, next_values, next_log_density, entropy_price, discount)
 
-    def objective(critics: Critics) -> tuple[Array, Array]:
+    def objective(critics: Critics) -> tuple[Array, Metrics]:
         error = critic_loss(critics, rows, target)
-        return (error if penalty is None else error + penalty(critics)), error
+        if penalty is None:
+            return error, {"critic_loss": error}
+        extra = penalty(critics)
+        return error + extra, {"critic_loss": error, "penalty": extra}
 
-    gradient, loss_of_critics = jax.grad(objective, has_aux=True)(state.critics)
+    gradient, losses = jax.grad(objective, has_aux=True)(state.critics)
     critics, critic_optimizer = gradient_step(optimizers.critics, gradient, state.critic_optimizer, state.critics)
 
     value_and_gradient = jax.value_and_grad(actor_objective, has_aux=True)
@@ -224,8 +227,7 @@ def learn(
         critic_optimizer=critic_optimizer,
         temperature_optimizer=temperature_optimizer,
     )
-    told = {
-        "critic_loss": loss_of_critics,
+    told = losses | {
         "actor_loss": loss_of_actor,
         "entropy": -jnp.mean(log_density),
         "temperature": temperature,

@@ -152,7 +152,7 @@ _NOT_NEGATIVE = (
 _ABOVE_ZERO = (
     "model_learning_rate", "model_gradient_clip", "actor_learning_rate", "critic_learning_rate",
     "final_learning_rate", "step_size", "clone_spread", "target_divergence", "target_rate", "reference_rate",
-    "discount",
+    "temperature_learning_rate", "discount",
 )  # fmt: skip
 _AT_MOST_ONE = (
     "final_learning_rate", "target_rate", "reference_rate", "real_fraction", "uniform_mix",
