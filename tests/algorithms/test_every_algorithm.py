@@ -19,13 +19,13 @@ from phyb.interrupt import StopRequests
 from phyb.policy.policy import load_policy
 from phyb.training.folder import RunFolder
 from phyb.training.loop import optimize
-from phyb.training.settings import TrainingConfig, preset
+from phyb.training.settings import TrainingConfig, changed, preset
 
 STEPS = 300
 TRAINING = TrainingConfig(steps=STEPS, log_every=100, evaluate_every=STEPS, checkpoint_every=STEPS)
 SMALL = {
     "policy_hidden": (32, 32), "batch_size": 64, "real_batch_size": 32, "rollouts": 32, "clone_steps": 150,
-    "actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "rollout_starts": 32,
+    "actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "belief": {"ensemble_size": 3, "subset_size": 2},
 }  # fmt: skip
 """What makes an algorithm tiny, for those that have such a setting."""
 
@@ -59,7 +59,7 @@ def small(name):
     """The algorithm with its settings for two cores, shrunk."""
     agent = preset("cpu", name).agent
     fields = {field.name for field in dataclasses.fields(agent)}
-    return load(name)(dataclasses.replace(agent, **{key: SMALL[key] for key in SMALL if key in fields}), STEPS)
+    return load(name)(changed(agent, {key: SMALL[key] for key in SMALL if key in fields}), STEPS)
 
 
 @pytest.fixture(scope="module")

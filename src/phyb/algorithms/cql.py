@@ -141,8 +141,8 @@ def log_integral(
 
 def conservative_gap(critics: Critics, rows: Rows, proposals: Proposals, config: CQLConfig) -> Float[Array, ""]:
     """`sum_j mean (T log integral exp(Q_j / T) - Q_j(s, a))`: how far critics rise above what they say of the log."""
-    options = {"temperature": config.penalty_temperature, "triples": config.penalty_groups == "triples"}
-    above = log_integral(critics, rows.observations, proposals, **options)
+    triples = config.penalty_groups == "triples"
+    above = log_integral(critics, rows.observations, proposals, temperature=config.penalty_temperature, triples=triples)
     return jnp.sum(jnp.mean(above - critics(rows.observations, rows.actions), axis=-1))
 
 
