@@ -92,3 +92,16 @@ def test_the_policy_stays_within_reach_of_the_log(reach):
     assert policy.latent == 4
     zero = policy(observations, jnp.zeros((200, 4)))
     np.testing.assert_array_equal(policy.mode(observations), zero)
+
+
+def test_an_action_at_its_bound_can_come_back():
+    """Values are clipped, gradients are not."""
+    decoder, push = MLP(jax.random.key(0), (2, 1)), MLP(jax.random.key(1), (2, 1))
+    push = eqx.tree_at(lambda net: net.biases[0], push, jnp.array([0.8]))
+
+    def action(push):
+        return PerturbedDecoder(decoder, push, jnp.asarray(3.0))(jnp.zeros((1, 1)), jnp.zeros((1, 1)))[0, 0]
+
+    value, slope = jax.value_and_grad(action)(push)
+    assert float(value) == 1.0
+    assert float(slope.biases[0][0]) > 0.1

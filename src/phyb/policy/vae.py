@@ -73,7 +73,9 @@ class PerturbedDecoder(eqx.Module):
         """The action in [-1, 1] for each observation and latent."""
         decoded = _decode(self.decoder, observations, latents)
         push = squash(self.perturbation(jnp.concatenate([observations, decoded], axis=-1)))
-        return jnp.clip(decoded + self.reach * push, -1.0, 1.0)
+        moved = decoded + self.reach * push
+        # The gradient passes the clip: an action pushed beyond its bound could otherwise never come back.
+        return jax.lax.stop_gradient(jnp.clip(moved, -1.0, 1.0)) + (moved - jax.lax.stop_gradient(moved))
 
     def mode(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
         """The action of the latent 0, which is the likeliest one."""
