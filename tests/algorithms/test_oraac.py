@@ -1,6 +1,7 @@
 """ORAAC: targets by hand, what learns when, and caution that shows where risk and mean disagree."""
 
 import dataclasses
+import itertools
 
 import equinox as eqx
 import jax
@@ -90,7 +91,7 @@ def test_the_behaviour_learns_at_first_and_the_policy_now_and_then(neutral, star
     states = [start]
     for _ in range(4):
         states.append(updated(neutral, states[-1], problem, 1))
-    pairs = list(zip(states[:-1], states[1:], strict=True))
+    pairs = list(itertools.pairwise(states))
     assert [changed(a.vae, b.vae) for a, b in pairs] == [True, True, False, False]
     assert [changed(a.perturbation, b.perturbation) for a, b in pairs] == [True, False, False, True]
     assert all(changed(a.critic, b.critic) for a, b in pairs)

@@ -72,7 +72,7 @@ class ORAACConfig(CriticConfig):
         fits = {"cvar": 0.0 < self.risk_amount <= 1.0, "wang": self.risk_amount >= 0.0, "neutral": True}
         if not fits.get(self.risk, True):
             raise ValueError(
-                f"risk_amount must lie between 0 and 1 with cvar and not be negative with wang, found {self.risk_amount}"
+                f"risk_amount must lie in (0, 1] with cvar and not be negative with wang, found {self.risk_amount}"
             )
 
 
@@ -84,6 +84,7 @@ PRESETS = {
             "actor_decay": 0.0,
             "vae_hidden": (64, 64),
             "vae_steps": 5000,
+            "critic_levels": 16,
             "reward_units": "range",
             "huber_width": 0.01,
         },

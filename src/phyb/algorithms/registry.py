@@ -60,6 +60,12 @@ ALGORITHMS: dict[str, Entry] = {
         "Conservative Q-Learning for Offline Reinforcement Learning, 2020",
         "phyb.algorithms.cql:CQL",
     ),
+    "oraac": Entry(
+        "ORAAC",
+        "stay near the log, and maximise the mean of the worst outcomes instead of all of them",
+        "Risk-Averse Offline Reinforcement Learning, 2021",
+        "phyb.algorithms.oraac:ORAAC",
+    ),
 }
 """The algorithms of the library."""
 
