@@ -34,7 +34,9 @@ def both_values(critics, observations, actions):
 def some_rows(seed=0, count=COUNT):
     """A batch with one terminal row."""
     generator = np.random.default_rng(seed)
-    shapes = ((count, OBSERVATIONS), (count, ACTIONS), (count,), (count, OBSERVATIONS))
-    columns = [jnp.asarray(generator.normal(size=shape), jnp.float32) for shape in shapes]
-    columns[1] = jnp.tanh(columns[1])
-    return Rows(*columns, jnp.asarray(np.arange(count) == 1, jnp.float32))
+
+    def draw(*shape):
+        return jnp.asarray(generator.normal(size=shape), jnp.float32)
+
+    here, actions, rewards = draw(count, OBSERVATIONS), jnp.tanh(draw(count, ACTIONS)), draw(count)
+    return Rows(here, actions, rewards, draw(count, OBSERVATIONS), jnp.asarray(np.arange(count) == 1, jnp.float32))

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -30,7 +31,7 @@ def test_the_actors_loss_is_that_of_the_paper(state):
 
 def test_the_target_is_that_of_the_paper(state):
     rows, noise = some_rows(), np.random.default_rng(1).normal(size=(len(some_rows().rewards), ACTIONS))
-    found = td3.smoothed_target(CONFIG, state.slow_actor, state.slow_critics, noise, rows, 0.9)
+    found = td3.smoothed_target(CONFIG, state.slow_actor, state.slow_critics, jnp.asarray(noise), rows, 0.9)
     actions = mean_action(state.slow_actor, rows.next_observations) + np.clip(noise, -0.3, 0.3)
     values = both_values(state.slow_critics, rows.next_observations, np.clip(actions, -1.0, 1.0))
     expected = np.asarray(rows.rewards) + 0.9 * (1.0 - np.asarray(rows.terminated)) * values.min(axis=0)

@@ -151,8 +151,13 @@ class IQL(Learner[IQLConfig, IQLState]):
 
         advantage = logged - value(rows.observations)
         weights = jnp.minimum(jnp.exp(cfg.sharpness * advantage), cfg.largest_weight)
+
+        def actor_objective(policy: tuple[Actor, Array]) -> Array:
+            actor, log_std = policy
+            return imitation_loss(actor, log_std, rows, weights)
+
         policy = (state.actor, state.log_std)
-        loss_of_actor, gradient = jax.value_and_grad(lambda p: imitation_loss(*p, rows, weights))(policy)
+        loss_of_actor, gradient = jax.value_and_grad(actor_objective)(policy)
         (actor, log_std), actor_optimizer = gradient_step(
             self._actor_optimizer, gradient, state.actor_optimizer, policy
         )
