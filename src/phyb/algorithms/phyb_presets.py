@@ -65,7 +65,7 @@ _RELEASED_AGENT = {
     "step_size_scope": "state",
 }
 
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "cpu": {},
     "paper": {"pool": _POOL, "agent": _AGENT, "training": _TRAINING},
     "released": {"pool": _POOL | {"nll_beta": 0.5}, "agent": _AGENT | _RELEASED_AGENT, "training": _TRAINING},

@@ -36,6 +36,12 @@ ALGORITHMS: dict[str, Entry] = {
         "Regularized Offline Policy Optimization with Posterior Hybrid Bayesian Belief, 2026",
         "phyb.algorithms.phyb:PhyB",
     ),
+    "pmdb": Entry(
+        "PMDB",
+        "believe the k-th worst of the drawn models, improve the policy against it",
+        "Model-Based Offline Reinforcement Learning with Pessimism-Modulated Dynamics Belief, 2022",
+        "phyb.algorithms.pmdb:PMDB",
+    ),
     "bc": Entry(
         "BC",
         "behaviour cloning: do what the log did, by least squares",
