@@ -26,6 +26,7 @@ TRAINING = TrainingConfig(steps=STEPS, log_every=100, evaluate_every=STEPS, chec
 SMALL = {
     "policy_hidden": (32, 32), "batch_size": 64, "real_batch_size": 32, "rollouts": 32, "clone_steps": 150,
     "actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "belief": {"ensemble_size": 3, "subset_size": 2},
+    "rollout_starts": 64, "rollout_every": 50,
 }  # fmt: skip
 """What makes an algorithm tiny, for those that have such a setting."""
 

@@ -111,7 +111,12 @@ def reward_factor(problem: Problem, units: str) -> Float[Array, ""]:
 
 def logged_rows(key: PRNGKeyArray, problem: Problem, config: CriticConfig) -> Rows:
     """A batch of logged rows as critics take them: observations standardised, rewards in the units asked for."""
-    rows = standardized(problem, problem.sample(key, config.batch_size))
+    return critic_rows(problem, problem.sample(key, config.batch_size), config)
+
+
+def critic_rows(problem: Problem, rows: Rows, config: CriticConfig) -> Rows:
+    """Rows in the units of the problem as critics take them."""
+    rows = standardized(problem, rows)
     return rows._replace(rewards=rows.rewards * reward_factor(problem, config.reward_units))
 
 

@@ -72,6 +72,12 @@ ALGORITHMS: dict[str, Entry] = {
         "Risk-Averse Offline Reinforcement Learning, 2021",
         "phyb.algorithms.oraac:ORAAC",
     ),
+    "mopo": Entry(
+        "MOPO",
+        "soft actor-critic on imagined rollouts whose rewards are lowered by how unsure the models are",
+        "MOPO: Model-based Offline Policy Optimization, 2020",
+        "phyb.algorithms.mopo:MOPO",
+    ),
 }
 """The algorithms of the library."""
 

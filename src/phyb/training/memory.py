@@ -98,6 +98,11 @@ def _agent(observation_size: int, action_size: int, settings: Settings) -> int:
         update += 2 * (members * sum(settings.pool.model_hidden) + successors * (observation_size + sum(hidden)))
         if getattr(settings.agent, "value_estimator", "") == "direct":
             update += successors * candidates * sum(hidden)
+    starts = size("rollout_starts")
+    if starts and settings.pool is not None:  # rows in the memory and on the way to it; what the models hold of a step
+        width = 2 * observation_size + action_size + 2
+        update += starts * size("rollout_length") * (size("rollout_rounds") + 2) * width
+        update += 2 * starts * settings.pool.pool_size * (max(settings.pool.model_hidden, default=1) + width)
     return _NUMBER * (30 * _parameters((observation_size, *hidden, 2 * action_size)) + update)
 
 

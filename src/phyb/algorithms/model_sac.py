@@ -1,0 +1,239 @@
+"""Soft actor-critic on logged and imagined rows: what MOPO, COMBO, RAMBO and 1R2R have in common (MBPO, offline).
+
+Every `rollout_every` updates, short rollouts of the policy through the best models, from logged states, go to a memory.
+Each update of SAC takes a share of logged rows and the rest from the memory. An algorithm changes what a rollout's step
+is (`step`), what is added to the critics' loss (`penalty`), or what is done before and after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from phyb.algorithms import sac
+from phyb.algorithms.learner import CriticConfig, Learner, Metrics, critic_rows, decaying, reward_factor
+from phyb.algorithms.model_rollouts import Memory, elite_members, outcomes, roll_out
+from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.sac import SACState
+from phyb.belief.backup import World
+from phyb.policy.actor import Actor
+from phyb.policy.cloning import clone
+from phyb.policy.critics import Critics, PolicyValue
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(CriticConfig):
+    """Settings of SAC on logged and imagined rows."""
+
+    actor_learning_rate: float = 1e-4
+    temperature_learning_rate: float = 1e-4
+    """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
+    initial_temperature: float = 1.0
+    """Worth of entropy at the start, in the units of the rewards; it is learned from there on."""
+    clone_steps: int = 0
+    """Updates before the first in which the actor is fitted to the logged actions."""
+
+    # --- Imagination ---
+    real_fraction: float = 0.05
+    """Share of logged rows in a batch; the rest is imagined. Higher trusts the log more than the models. There is at
+    least one row of each."""
+    rollout_length: int = 5
+    """Steps of an imagined rollout. Higher sees more of where the policy leads, lower stays nearer to the data."""
+    rollout_starts: int = 50_000
+    """Logged states from which rollouts start at a time. More make better use of the models and cost time."""
+    rollout_every: int = 1000
+    """Updates between two rounds of rollouts. Lower follows the policy more closely and costs time."""
+    rollout_rounds: int = 5
+    """Rounds of rollouts that are remembered. Higher keeps rows of older policies."""
+    elites: int = 5
+    """Models, those with the lowest hold-out loss, that rollouts follow. More vary more and are worse models."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise ValueError(f"batch_size must be 2 or more, one logged and one imagined row, found {self.batch_size}")
+
+    @property
+    def real_rows(self) -> int:
+        """Logged rows of a batch."""
+        return min(max(round(self.real_fraction * self.batch_size), 1), self.batch_size - 1)
+
+
+PAPER_POOL = {
+    "pool_size": 7,
+    "model_hidden": (200, 200, 200, 200),
+    "model_learning_rate": 1e-3,
+    "model_weight_decay": 7.5e-5,
+    "model_steps": 195_000,
+    "model_check_every": 3900,
+    "model_patience": 5,
+    "nll_beta": 0.0,
+}
+"""The models of this family at their published size; a look at the hold-out rows after each million rows."""
+
+PAPER_TRAINING = {"log_every": 1000, "evaluate_every": 10_000, "checkpoint_every": 10_000, "discount": 0.99}
+
+CPU_AGENT = {
+    "policy_hidden": (64, 64),
+    "batch_size": 128,
+    "actor_learning_rate": 3e-4,
+    "actor_decay": 0.05,
+    "critic_learning_rate": 1e-3,
+    "temperature_learning_rate": 3e-4,
+    "initial_temperature": 0.1,
+    "reward_units": "range",
+    "rollout_starts": 2000,
+    "rollout_every": 500,
+}
+"""Two cores, minutes. The pool is left as it is for other algorithms, so that it is trained once for all."""
+
+
+def by_dataset(**settings: Mapping[str, tuple[Any, Any, Any]]) -> dict[str, dict[str, Any]]:
+    """What was published for datasets of D4RL: by setting and kind, for HalfCheetah, Hopper and Walker2d.
+
+    Nothing was for expert and full-replay: they take what medium-expert and medium-replay have.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for setting, kinds in settings.items():
+        unpublished = {"expert": kinds["medium-expert"], "full-replay": kinds["medium-replay"]}
+        for kind, values in (unpublished | dict(kinds)).items():
+            for body, value in zip(("halfcheetah", "hopper", "walker2d"), values, strict=True):
+                found.setdefault(f"{body}-{kind}", {})[setting] = value
+    return found
+
+
+class ModelState(NamedTuple):
+    """Everything that changes in training."""
+
+    sac: SACState
+    memory: Memory
+    key: PRNGKeyArray
+    step: Int[Array, ""]
+
+    @property
+    def actor(self) -> Actor:
+        """The policy's network."""
+        return self.sac.actor
+
+
+Config = TypeVar("Config", bound=ModelConfig)
+State = TypeVar("State", bound=Any)
+
+
+class ModelSAC(Learner[Config, ModelState]):
+    """Soft actor-critic on logged and imagined rows."""
+
+    needs_pool = True
+    backup_entropy: ClassVar[bool] = True
+    """Whether the target of the critics counts entropy."""
+
+    def __init__(self, config: Config, total_steps: int) -> None:
+        super().__init__(config, total_steps)
+        self._optimizers = sac.Optimizers(
+            decaying(config.actor_learning_rate, config.actor_decay, total_steps),
+            decaying(config.critic_learning_rate, 1.0, total_steps),
+            decaying(config.temperature_learning_rate, 1.0, total_steps),
+        )
+
+    def init(self, key: PRNGKeyArray, problem: Problem) -> ModelState:
+        """Fresh networks, the actor fitted to the log if that is asked for, and an empty memory."""
+        cfg, sizes = self.config, (problem.observation_size, problem.action_size)
+        start_key, clone_key, key = jax.random.split(key, 3)
+        start = sac.start(self._optimizers, start_key, *sizes, cfg.policy_hidden, cfg.initial_temperature)
+        if cfg.clone_steps:
+            actor = clone(
+                clone_key,
+                start.actor,
+                problem.rows.observations,
+                problem.rows.actions,
+                steps=cfg.clone_steps,
+                learning_rate=cfg.actor_learning_rate,
+                batch_size=cfg.batch_size,
+                standardizer=problem.standardizer,
+            )
+            start = start._replace(actor=actor)
+        capacity = cfg.rollout_starts * cfg.rollout_length * cfg.rollout_rounds
+        return ModelState(start, Memory.empty(capacity, *sizes), key, jnp.zeros((), jnp.int32))
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        agent: SACState,
+        problem: Problem,
+        observations: Float[Array, "rows obs"],
+        actions: Float[Array, "rows act"],
+        alive: Bool[Array, " rows"],
+    ) -> tuple[Rows, Bool[Array, " rows"]]:
+        """One step of all rollouts: a row of each in the units of the log, and which of them count."""
+        world = world_of(problem)
+        rows = outcomes(key, world, elite_members(world.pool, self.config.elites), observations, actions, 1)
+        return jax.tree.map(lambda leaf: leaf[0], rows), alive
+
+    def penalty(
+        self, key: PRNGKeyArray, agent: SACState, logged: Rows, imagined: Rows
+    ) -> Callable[[Critics], Array] | None:
+        """What is added to the critics' loss, of a batch that is ready for critics."""
+        return None
+
+    def imagine(self, key: PRNGKeyArray, agent: SACState, problem: Problem) -> tuple[Rows, Bool[Array, " rows"]]:
+        """One round of rollouts of the policy from logged states, and which of its rows count."""
+        start_key, roll_key = jax.random.split(key)
+        starts = problem.sample(start_key, self.config.rollout_starts).observations
+
+        def act(key: PRNGKeyArray, observations: Array) -> Array:
+            return sac.act(agent.actor, key, problem.standardizer(observations))[0]
+
+        def step(key: PRNGKeyArray, observations: Array, actions: Array, alive: Array) -> tuple[Rows, Array]:
+            return self.step(key, agent, problem, observations, actions, alive)
+
+        return roll_out(roll_key, act, step, starts, self.config.rollout_length)
+
+    def update(self, state: ModelState, problem: Problem) -> tuple[ModelState, Metrics]:
+        """Now and then a round of rollouts, then one update of SAC on logged and imagined rows."""
+        cfg = self.config
+        key, roll_key, logged_key, imagined_key, penalty_key, learn_key = jax.random.split(state.key, 6)
+        memory = jax.lax.cond(
+            state.step % cfg.rollout_every == 0,
+            lambda memory: memory.add(*self.imagine(roll_key, state.sac, problem)),
+            lambda memory: memory,
+            state.memory,
+        )
+        logged = critic_rows(problem, problem.sample(logged_key, cfg.real_rows), cfg)
+        imagined = critic_rows(problem, memory.sample(imagined_key, cfg.batch_size - cfg.real_rows), cfg)
+        after, told = sac.learn(
+            self._optimizers,
+            state.sac,
+            learn_key,
+            jax.tree.map(lambda *parts: jnp.concatenate(parts), logged, imagined),
+            discount=problem.discount,
+            target_rate=cfg.target_rate,
+            backup_entropy=self.backup_entropy,
+            penalty=self.penalty(penalty_key, state.sac, logged, imagined),
+        )
+        del told["target"]
+        units = problem.reward_scale / reward_factor(problem, cfg.reward_units)
+        told |= {
+            "q_logged": _mean_value(after.critics, logged) * units,
+            "q_imagined": _mean_value(after.critics, imagined) * units,
+            "reward_imagined": jnp.mean(imagined.rewards) * units,
+            "imagined_end": jnp.mean(imagined.terminated),
+        }
+        return ModelState(after, memory, key, state.step + 1), told
+
+    def value(self, state: ModelState, problem: Problem) -> PolicyValue:
+        """The slow critics' value of the policy's mean action."""
+        return PolicyValue(state.actor, state.sac.target_critics, reward_factor(problem, self.config.reward_units))
+
+
+def world_of(problem: Problem) -> World:
+    """The problem's world, which is there since a pool was asked for."""
+    assert problem.world is not None, "this algorithm needs a pool"
+    return problem.world
+
+
+def _mean_value(critics: Critics, rows: Rows) -> Float[Array, ""]:
+    return jnp.mean(jnp.min(critics(rows.observations, rows.actions), axis=0))
