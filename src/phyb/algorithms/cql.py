@@ -26,13 +26,9 @@ from phyb.policy.critics import Critics, PolicyValue
 
 
 @dataclasses.dataclass(frozen=True)
-class CQLConfig(CriticConfig):
-    """Settings of CQL."""
+class ConservativeConfig(CriticConfig):
+    """Settings of the penalty."""
 
-    policy_hidden: tuple[int, ...] = (256, 256, 256)
-    actor_learning_rate: float = 1e-4
-    temperature_learning_rate: float = 1e-4
-    """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
     penalty_weight: float = 5.0
     """w. Higher stays closer to the log, and values are lower; 0 is SAC without entropy in its targets."""
     penalty_actions: int = 10
@@ -42,12 +38,22 @@ class CQLConfig(CriticConfig):
     penalty_groups: Literal["all", "triples"] = "all"
     """all: one integral from all actions drawn; triples: one from each three actions, one of a source, averaged, which
     is what a widely used implementation computes."""
-    clone_steps: int = 0
-    """Updates at the start in which the actor imitates the log instead of following the critics."""
 
     def __post_init__(self) -> None:
         if self.penalty_weight < 0 or self.penalty_actions < 1 or self.penalty_temperature <= 0:
             raise ValueError("penalty_weight must be 0 or more, penalty_actions 1 or more, penalty_temperature above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class CQLConfig(ConservativeConfig):
+    """Settings of CQL."""
+
+    policy_hidden: tuple[int, ...] = (256, 256, 256)
+    actor_learning_rate: float = 1e-4
+    temperature_learning_rate: float = 1e-4
+    """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
+    clone_steps: int = 0
+    """Updates at the start in which the actor imitates the log instead of following the critics."""
 
 
 PRESETS = {
@@ -139,11 +145,22 @@ def log_integral(
     return temperature * jnp.mean(jax.nn.logsumexp(grouped, axis=-2) - jnp.log(sources), axis=-1)
 
 
-def conservative_gap(critics: Critics, rows: Rows, proposals: Proposals, config: CQLConfig) -> Float[Array, ""]:
-    """`sum_j mean (T log integral exp(Q_j / T) - Q_j(s, a))`: how far critics rise above what they say of the log."""
+def conservative_gap(
+    critics: Critics,
+    rows: Rows,
+    proposals: Proposals,
+    config: ConservativeConfig,
+    observations: Float[Array, "states obs"] | None = None,
+) -> Float[Array, ""]:
+    """`sum_j mean (T log integral exp(Q_j / T) - Q_j(s, a))`: how far critics rise above what they say of the log.
+
+    The integral is taken at `observations`, where the proposals are for, or else at the states of the logged rows.
+    """
     triples = config.penalty_groups == "triples"
-    above = log_integral(critics, rows.observations, proposals, temperature=config.penalty_temperature, triples=triples)
-    return jnp.sum(jnp.mean(above - critics(rows.observations, rows.actions), axis=-1))
+    states = rows.observations if observations is None else observations
+    above = log_integral(critics, states, proposals, temperature=config.penalty_temperature, triples=triples)
+    logged = critics(rows.observations, rows.actions)
+    return jnp.sum(jnp.mean(above, axis=-1) - jnp.mean(logged, axis=-1))
 
 
 def logged_density(actor: Actor, rows: Rows) -> Float[Array, " rows"]:

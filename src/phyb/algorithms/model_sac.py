@@ -121,7 +121,6 @@ class ModelState(NamedTuple):
 
 
 Config = TypeVar("Config", bound=ModelConfig)
-State = TypeVar("State", bound=Any)
 
 
 class ModelSAC(Learner[Config, ModelState]):

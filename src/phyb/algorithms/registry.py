@@ -78,6 +78,24 @@ ALGORITHMS: dict[str, Entry] = {
         "MOPO: Model-based Offline Policy Optimization, 2020",
         "phyb.algorithms.mopo:MOPO",
     ),
+    "combo": Entry(
+        "COMBO",
+        "CQL that also learns from imagined rollouts, and presses values down there too",
+        "COMBO: Conservative Offline Model-Based Policy Optimization, 2021",
+        "phyb.algorithms.combo:COMBO",
+    ),
+    "1r2r": Entry(
+        "1R2R",
+        "soft actor-critic on imagined rollouts that lean to bad outcomes, whether by chance or by ignorance",
+        "One Risk to Rule Them All: A Risk-Sensitive Perspective on Model-Based Offline RL, 2023",
+        "phyb.algorithms.one_r_two_r:OneRTwoR",
+    ),
+    "rambo": Entry(
+        "RAMBO",
+        "soft actor-critic against models that turn against it as far as the log allows",
+        "RAMBO-RL: Robust Adversarial Model-Based Offline Reinforcement Learning, 2022",
+        "phyb.algorithms.rambo:RAMBO",
+    ),
 }
 """The algorithms of the library."""
 

@@ -144,20 +144,21 @@ _AT_LEAST_ONE = (
     "log_every", "evaluate_every", "evaluation_episodes", "final_episodes", "checkpoint_every", "keep_checkpoints",
     "transitions",
     "vae_latent", "vae_hidden", "critic_levels", "actor_levels", "level_cosines", "actor_every",
-    "rollout_starts", "rollout_every", "rollout_rounds", "elites",
+    "rollout_starts", "rollout_every", "rollout_rounds", "elites", "outcomes",
+    "adversary_batch_size", "adversary_every",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "keep_best", "pool_checkpoint_seconds", "clone_steps", "return_steps", "evaluation_steps", "logged_candidates",
     "logged_noise", "model_weight_decay", "prediction_memory", "log_std_bound_weight", "nll_beta", "uniform_mix",
     "kth_min_probability", "wall_start", "prior_strength", "actor_decay",
     "reach", "latent_bound", "vae_divergence_weight", "vae_steps",
-    "real_fraction", "uncertainty_weight",
+    "real_fraction", "uncertainty_weight", "adversary_weight",
 )  # fmt: skip
 _ABOVE_ZERO = (
     "model_learning_rate", "model_gradient_clip", "actor_learning_rate", "critic_learning_rate",
     "final_learning_rate", "step_size", "clone_spread", "target_divergence", "target_rate", "reference_rate",
     "temperature_learning_rate", "vae_learning_rate", "huber_width", "discount",
-    "initial_temperature",
+    "initial_temperature", "adversary_learning_rate",
 )  # fmt: skip
 _AT_MOST_ONE = (
     "final_learning_rate", "target_rate", "reference_rate", "real_fraction", "uniform_mix",
