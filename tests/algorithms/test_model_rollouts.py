@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,8 @@ from phyb.algorithms.model_rollouts import Memory, elite_members, outcomes, roll
 from phyb.algorithms.model_sac import ModelConfig, ModelSAC, by_dataset
 from phyb.algorithms.problem import Rows, make_problem
 from phyb.belief.backup import World
+
+ask = eqx.filter_jit(outcomes)
 
 
 def world_of_pool(pool, termination="none", reward=None, scale=1.0):
@@ -37,7 +40,7 @@ def test_elites_are_the_members_with_the_lowest_holdout_loss(linear_pool):
 def test_each_outcome_comes_from_one_member_drawn_evenly(linear_pool):
     world = world_of_pool(moving(linear_pool, [1, 2, 3, 4]), scale=20.0)
     here, actions = jnp.arange(500.0)[:, None], jnp.full((500, 1), 0.5)
-    rows = outcomes(jax.random.key(0), world, jnp.array([0, 2, 3]), here, actions, 4)
+    rows = ask(jax.random.key(0), world, jnp.array([0, 2, 3]), here, actions, 4)
     change = np.asarray(rows.next_observations - here)[..., 0]
     np.testing.assert_allclose(rows.rewards, change * 10 / 20, rtol=1e-5, atol=1e-5)  # in units of the range
     numbers, counts = np.unique(np.round(change, 3), return_counts=True)
@@ -50,7 +53,7 @@ def test_each_outcome_comes_from_one_member_drawn_evenly(linear_pool):
 
 def test_outcomes_have_the_noise_of_the_member(linear_pool):
     world = world_of_pool(moving(linear_pool, [1], log_std=np.log([[0.3, 2.0]])))
-    rows = outcomes(jax.random.key(0), world, jnp.array([0]), jnp.zeros((2000, 1)), jnp.zeros((2000, 1)), 2)
+    rows = ask(jax.random.key(0), world, jnp.array([0]), jnp.zeros((2000, 1)), jnp.zeros((2000, 1)), 2)
     assert float(jnp.std(rows.next_observations)) == pytest.approx(0.3, rel=0.05)
     assert float(jnp.std(rows.rewards)) == pytest.approx(2.0, rel=0.05)
     assert abs(np.corrcoef(rows.next_observations.ravel(), rows.rewards.ravel())[0, 1]) < 0.05
@@ -59,7 +62,7 @@ def test_outcomes_have_the_noise_of_the_member(linear_pool):
 def test_a_known_reward_and_learned_ends_are_used(linear_pool):
     pool = moving(linear_pool, [1], done_bias=np.log(0.25 / 0.75))
     world = world_of_pool(pool, "learned", lambda s, a, after: (100 * s + 10 * a + after)[..., 0], scale=2.0)
-    rows = outcomes(jax.random.key(0), world, jnp.array([0]), jnp.full((4000, 1), 3.0), jnp.full((4000, 1), 0.5), 1)
+    rows = ask(jax.random.key(0), world, jnp.array([0]), jnp.full((4000, 1), 3.0), jnp.full((4000, 1), 0.5), 1)
     np.testing.assert_allclose(rows.rewards, (300 + 10 + 4) / 2, rtol=1e-6)  # 0.5 is an action of 1 in the log
     assert float(jnp.mean(rows.terminated)) == pytest.approx(0.25, abs=0.03)
 
@@ -71,7 +74,7 @@ def test_rollouts_stop_where_the_rule_ends_them(linear_pool):
         return jax.tree.map(lambda x: x[0], outcomes(key, world, jnp.array([0]), observations, actions, 1)), alive
 
     starts = jnp.array([[0.0], [1.0], [2.0], [-5.0]])
-    rows, counts = roll_out(jax.random.key(0), lambda key, s: 0.1 * s, step, starts, 4)
+    rows, counts = eqx.filter_jit(roll_out)(jax.random.key(0), lambda key, s: 0.1 * s, step, starts, 4)
     kept = sorted(zip(*(np.asarray(x)[np.asarray(counts)].ravel().tolist() for x in
                         (rows.observations, rows.next_observations, rows.terminated)), strict=True))  # fmt: skip
     alone = [(-5, -4, 0), (-4, -3, 0), (-3, -2, 0), (-2, -1, 0)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,7 +73,8 @@ def stepped(setting, kind=OneRTwoR, **changes):
     algorithm = kind(dataclasses.replace(OneRTwoRConfig(), **changes), 10)
     observations = jnp.tile(problem.rows.observations[:300], (2, 1))
     actions = jnp.tile(problem.rows.actions[:300], (2, 1))
-    rows, counts = algorithm.step(jax.random.key(3), agent, problem, observations, actions, jnp.ones(600, bool))
+    step = eqx.filter_jit(algorithm.step)
+    rows, counts = step(jax.random.key(3), agent, problem, observations, actions, jnp.ones(600, bool))
     assert np.all(counts)
     return rows, float(jnp.mean(rows.rewards) * problem.reward_scale)
 
