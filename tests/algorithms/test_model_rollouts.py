@@ -1,6 +1,7 @@
 """Imagined rollouts and their memory: who is asked, when a rollout ends, and that only what was written is drawn."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from phyb.belief.backup import World
 ask = eqx.filter_jit(outcomes)
 
 
-def world_of_pool(pool, termination="none", reward=None, scale=1.0):
+def world_of_pool(pool, termination: Any = "none", reward=None, scale=1.0):
     """One observation, one action in [-2, 2]."""
     one = jnp.ones(1)
     return World(pool, -2 * one, 2 * one, jnp.asarray(scale), 0 * one, one, jnp.zeros(()), termination, reward)

@@ -68,7 +68,7 @@ def setting(linear_log, linear_pool):
     return problem, agent
 
 
-def stepped(setting, kind=OneRTwoR, **changes):
+def stepped(setting, kind: type[ModelSAC] = OneRTwoR, **changes):
     problem, agent = setting
     algorithm = kind(dataclasses.replace(OneRTwoRConfig(), **changes), 10)
     observations = jnp.tile(problem.rows.observations[:300], (2, 1))
@@ -106,10 +106,9 @@ def test_values_stop_at_the_end_of_an_episode_and_ask_the_learning_critics(setti
     found = algorithm._values(jax.random.key(0), agent, problem, rows)
     np.testing.assert_allclose(found, rows.rewards, rtol=1e-6)
     rows = rows._replace(terminated=jnp.zeros((1, 50)))
-    shifted = jax.tree.map(lambda leaf: leaf, agent.critics)
-    up = agent._replace(critics=dataclasses.replace(
-        shifted, networks=dataclasses.replace(
-            shifted.networks, biases=[*shifted.networks.biases[:-1], shifted.networks.biases[-1] + 2.0])))  # fmt: skip
+    up = agent._replace(
+        critics=eqx.tree_at(lambda c: c.networks.biases[-1], agent.critics, replace_fn=lambda b: b + 2.0)
+    )
     before, after = (algorithm._values(jax.random.key(0), each, problem, rows) for each in (agent, up))
     np.testing.assert_allclose(after - before, 0.9 * 2.0, rtol=1e-3)
 
