@@ -24,8 +24,9 @@ DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells y
 
 Start with:  phyb train liquidation
 
-Exit codes: 0 done, 1 verify or doctor found something wrong, 2 the request or the data cannot be used, 3 training
-diverged, 4 a file cannot be written, 5 memory ran short, 6 another process works on the run, 130 stopped on request."""
+Exit codes: 0 done, 1 verify or doctor found something wrong or runs of reproduce failed, 2 the request or the data
+cannot be used, 3 training diverged, 4 a file cannot be written, 5 memory ran short, 6 another process works on the
+run, 130 stopped on request."""
 
 
 Agent = TypeVar("Agent")
@@ -305,6 +306,54 @@ class Verify:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reproduce:
+    """Make a table of the paper again: train what is missing, compare with what the paper reports.
+
+    table2 is the liquidation task: PhyB, nine other algorithms and behaviour cloning. Finished runs are kept and
+    broken-off ones gone on with, so that the same command is also how to continue, and how to write the table anew.
+    Written to the folder of --out: table2.md, .tex, .csv, .json, .svg and .png; each run has a folder there, and its
+    messages beside it in a file .txt. What the numbers mean: docs/table2.md.
+
+    Try:  phyb reproduce table2 --quick
+    or:   phyb reproduce table2 --seeds 4
+    or:   phyb reproduce table2 --algorithms phyb cql --seeds 2 --out runs/two-rows
+    """
+
+    table: Positional[Literal["table2"]]
+    """Which table."""
+    seeds: int | None = None
+    """Runs per algorithm, with the seeds 0, 1, ...; by default 4 as in the paper, with --quick 1. More narrow the
+    intervals."""
+    quick: bool = False
+    """Show the whole path in minutes, with rough numbers that are marked as such, in a folder of their own."""
+    out: Path | None = None
+    """Folder of runs, tables and figure; by default runs/table2, with --quick runs/table2-quick."""
+    jobs: int | None = None
+    """Runs at a time; by default one per core. The cores are shared among them. Fewer leave the machine to others."""
+    algorithms: tuple[str, ...] = ()
+    """Rows of the table; by default all."""
+    gather: bool = False
+    """Train nothing; write the table of what is finished."""
+    cache: Path | None = None
+    """Folder of trained pools; by default $PHYB_CACHE, else phyb in the user's cache folder."""
+
+    def run(self, console: Console) -> None:
+        """Train, compare, write."""
+        from phyb.reproduce.command import reproduce_table2
+
+        reproduce_table2(
+            seeds=self.seeds,
+            quick=self.quick,
+            out=self.out,
+            jobs=self.jobs,
+            algorithms=self.algorithms,
+            gather=self.gather,
+            cache=self.cache,
+            console=console,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Describe:
     """Show what is in a log: sizes, ranges, episodes, returns, terminals and timeouts, anything suspicious.
 
@@ -436,6 +485,7 @@ def parse(arguments: list[str]) -> Any:
         | Annotated[OmitArgPrefixes[Data], subcommand("data")]
         | Annotated[Oracle, subcommand("oracle")]
         | Annotated[Verify, subcommand("verify")]
+        | Annotated[Reproduce, subcommand("reproduce")]
     )
     try:
         return tyro.cli(commands, prog="phyb", description=DESCRIPTION, args=arguments)  # pyright: ignore

@@ -1,0 +1,1 @@
+"""Tables of the paper made again: plan the runs, train what is missing, gather, compare, write."""

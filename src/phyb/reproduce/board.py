@@ -1,0 +1,144 @@
+"""What a person sees while many runs go on: a bar over all of them, and a line for each that is under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from phyb.errors import DataError
+from phyb.reproduce.plan import Planned
+from phyb.reproduce.processes import Active, Failed, last_lines
+from phyb.storage.files import parse_json, read_json
+
+_LINE_BYTES = 8192
+
+
+def place_of(planned: Planned) -> tuple[float, str]:
+    """How far the updates of a run have come, from 0 to 1, and in words what it is doing."""
+    steps = planned.settings.training.steps
+    for line in reversed(_last_metrics(planned.folder / "metrics.jsonl")):
+        try:
+            record = parse_json(line)
+            if record["stage"] in ("policy", "evaluation"):
+                step = int(record["step"])
+                return min(1.0, step / steps), f"{step:,} of {steps:,} updates"
+        except (ValueError, KeyError, TypeError):  # half a line, just being written
+            continue
+    said = last_lines(planned, 1)
+    return 0.0, said[0].strip()[:70] if said else "starting"
+
+
+def seconds_of(planned: Planned) -> float | None:
+    """Wall time of a finished run, all its stages together; None if it cannot be told."""
+    try:
+        return float(sum(read_json(planned.folder / "result.json")["wall_seconds"].values()))
+    except (DataError, KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+class Board:
+    """A `Watcher` that draws a moving board on a terminal, and prints a line per event elsewhere."""
+
+    def __init__(self, console: Console, plan: Sequence[Planned], done: Sequence[Planned], jobs: int) -> None:
+        self._console, self._total, self._done, self._jobs = console, len(plan), len(done), jobs
+        self._seconds: dict[str, list[float]] = {}
+        for run in done:
+            self._remember(run)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[info]}", style="dim"),
+        )
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._all = self._progress.add_task("[bold]all runs", total=self._total, completed=self._done, info="")
+        self._lines: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Board:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def tell(self, text: str) -> None:
+        """Show a message above the bars."""
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def started(self, run: Active) -> None:
+        """Add a line."""
+        name = run.planned.name
+        self._lines[name] = self._progress.add_task(f"  {name}", total=1.0, info="starting")
+        if not self._console.is_terminal:
+            self.tell(f"started {name}")
+
+    def ended(self, run: Active, failed: Failed | None) -> None:
+        """Take the line away, and say how it went."""
+        name = run.planned.name
+        self._progress.remove_task(self._lines.pop(name))
+        if failed is not None:
+            self.tell(f"[bold red]failed[/] {name}, exit code {failed.code}. It last said:")
+            self.tell(escape(failed.tail) or "(nothing)")
+        elif run.told_to_stop:
+            self.tell(f"saved {name}")
+        else:
+            self._done += 1
+            self._remember(run.planned)
+            taken = time.monotonic() - run.started
+            self.tell(f"finished {name} in {spoken(taken)} ({self._done} of {self._total} runs)")
+
+    def look(self, active: Sequence[Active], waiting: Sequence[Planned]) -> None:
+        """Draw everything anew."""
+        if not self._console.is_terminal:
+            return
+        shares = {}
+        for run in active:
+            share, words = place_of(run.planned)
+            shares[run.planned.name] = share
+            self._progress.update(self._lines[run.planned.name], completed=share, info=escape(words))
+        left = self.seconds_left(active, waiting, shares)
+        info = f"{self._done} of {self._total}" + ("" if left is None else f", about {spoken(left)} left")
+        self._progress.update(self._all, completed=self._done + sum(shares.values()), info=info)
+
+    def seconds_left(
+        self, active: Sequence[Active], waiting: Sequence[Planned], shares: dict[str, float]
+    ) -> float | None:
+        """Time to the end, judged by runs of the same algorithm, else of any; None before one is finished."""
+        known = [seconds for each in self._seconds.values() for seconds in each]
+        if not known:
+            return None
+
+        def expected(planned: Planned) -> float:
+            found = self._seconds.get(planned.algorithm, known)
+            return sum(found) / len(found)
+
+        work = sum(expected(run) for run in waiting)
+        work += sum(expected(run.planned) * (1.0 - shares.get(run.planned.name, 0.0)) for run in active)
+        return work / max(1, min(self._jobs, len(active) + len(waiting)))
+
+    def _remember(self, planned: Planned) -> None:
+        seconds = seconds_of(planned)
+        if seconds is not None:
+            self._seconds.setdefault(planned.algorithm, []).append(seconds)
+
+
+def spoken(seconds: float) -> str:
+    """45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _last_metrics(path: Path) -> list[bytes]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _LINE_BYTES))
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,120 @@
+"""The work behind `phyb reproduce table2`: plan, train what is missing, gather, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from phyb.algorithms.learner import Changes
+from phyb.errors import PhybError, UsageError
+from phyb.interrupt import stop_requests
+from phyb.reproduce import figure, tables
+from phyb.reproduce.board import Board
+from phyb.reproduce.plan import Planned, plan_runs
+from phyb.reproduce.processes import Failed, carry_out, share_cores
+from phyb.reproduce.table2 import SEEDS, TASK, TITLES, Comparison, compare, outcome_of, quick_changes
+from phyb.storage.files import write_bytes, write_json
+from phyb.training.settings import Settings
+
+NAME = "table2"
+
+
+class FailedRunsError(PhybError):
+    """Some runs of a table failed; the table was written without them."""
+
+    exit_code = 1
+
+
+def reproduce_table2(
+    *,
+    seeds: int | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+    jobs: int | None = None,
+    algorithms: Sequence[str] = (),
+    gather: bool = False,
+    cache: Path | None = None,
+    changes: Callable[[Settings], Changes] | None = None,
+    console: Console | None = None,
+) -> Comparison:
+    """Make the paper's table 2 again, training whatever is missing.
+
+    Args:
+        seeds: runs per algorithm, with the seeds 0, 1, ...; None takes 4, with `quick` 1.
+        quick: short training for rough numbers.
+        out: folder of runs, tables and figure; None takes runs/table2, with `quick` runs/table2-quick.
+        jobs: runs at a time; None takes one per core.
+        algorithms: rows of the table; none named takes all.
+        gather: train nothing, write the table of what is finished.
+        cache: folder of trained pools.
+        changes: what runs change in their preset; None changes nothing, or what `quick` asks for.
+        console: where progress is shown; None shows it on the terminal.
+
+    Raises:
+        UsageError: an algorithm is not known, or a run in the folder was made with other settings.
+        FailedRunsError: runs failed; everything else is finished and the table is written without them.
+        InterruptedRunError: Ctrl-C or SIGTERM; every run has saved.
+    """
+    console = console or Console()
+    count = seeds if seeds is not None else 1 if quick else SEEDS
+    if count < 1:
+        raise UsageError(f"--seeds {count}: at least 1 is needed.")
+    folder = out if out is not None else Path("runs") / (f"{NAME}-quick" if quick else NAME)
+    changes = changes or (quick_changes if quick else lambda usual: {})
+    chosen = list(dict.fromkeys(algorithms)) or list(TITLES)
+    plan = plan_runs(TASK, chosen, range(count), folder, changes, cache)
+    shares = share_cores(jobs)
+    done = [run for run in plan if run.finished]
+    failed: list[Failed] = []
+    if not gather and len(done) < len(plan):
+        failed = _train(plan, done, shares, console)
+        done = [run for run in plan if run.finished]
+    if not done and not failed:
+        raise UsageError(f"{folder}: no run of the table is finished yet. Leave out --gather to train them.")
+    found = compare([outcome_of(run) for run in done], chosen, seeds=count, jobs=len(shares), rough=quick)
+    paths = write(found, folder, _command(count, quick, algorithms))
+    console.print(tables.terminal(found))
+    for path in paths:
+        console.print(f"Written: {path}", highlight=False, soft_wrap=True)
+    if failed:
+        raise FailedRunsError(
+            f"{len(failed)} of {len(plan)} runs failed: {', '.join(run.planned.name for run in failed)}. What each "
+            f"said is in {folder}/RUN.txt. The table has the others; the same command tries these again."
+        )
+    return found
+
+
+def write(found: Comparison, folder: Path, command: str) -> list[Path]:
+    """Write the tables, the data and the figure into the folder."""
+    texts = {"md": tables.markdown(found), "tex": tables.latex(found), "csv": tables.comma_separated(found)}
+    paths = []
+    for ending, text in texts.items():
+        paths.append(folder / f"{NAME}.{ending}")
+        write_bytes(paths[-1], text.encode())
+    paths.append(folder / f"{NAME}.json")
+    write_json(paths[-1], tables.data(found, command))
+    pictures = [folder / f"{NAME}.svg", folder / f"{NAME}.png"]
+    figure.draw(found, pictures)
+    return paths + pictures
+
+
+def _train(
+    plan: Sequence[Planned], done: Sequence[Planned], shares: Sequence[tuple[int, ...]], console: Console
+) -> list[Failed]:
+    missing = [run for run in plan if run not in done]
+    cores = len({core for share in shares for core in share})
+    console.print(
+        f"{len(done)} of {len(plan)} runs are finished. Training {len(missing)}, {len(shares)} at a time on {cores} "
+        f"core{'s' if cores != 1 else ''}, into {missing[0].folder.parent}. Ctrl-C saves; the same command goes on.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    with Board(console, plan, done, len(shares)) as board, stop_requests(board.tell) as stop:
+        return carry_out(missing, shares, board, stop)
+
+
+def _command(seeds: int, quick: bool, algorithms: Sequence[str]) -> str:
+    words = ["phyb reproduce table2", f"--seeds {seeds}", *(["--quick"] if quick else [])]
+    return " ".join([*words, *(["--algorithms", *algorithms] if algorithms else [])])

@@ -1,0 +1,149 @@
+"""The runs behind a table: what each trains, the command that trains it, and which of them share a pool of models."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from phyb.algorithms.learner import Changes
+from phyb.algorithms.registry import ALGORITHMS, load
+from phyb.errors import UsageError
+from phyb.training.config import refuse_other_settings
+from phyb.training.folder import RunFolder
+from phyb.training.settings import Settings, changed, difference, preset
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """One run: an algorithm and a seed on a built-in task, in a folder of its own."""
+
+    task: str
+    algorithm: str
+    seed: int
+    folder: Path
+    settings: Settings
+    options: tuple[str, ...] = ()
+    """What the command line is told beyond the preset, so that it arrives at `settings`."""
+
+    @property
+    def name(self) -> str:
+        """What the run is called in messages, and its folder."""
+        return self.folder.name
+
+    @property
+    def output(self) -> Path:
+        """Where the messages of its process go."""
+        return self.folder.parent / f"{self.name}.txt"
+
+    @property
+    def words(self) -> list[str]:
+        """The command line after `phyb`."""
+        words = ["train", self.task, "--algorithm", self.algorithm, "--seed", str(self.seed)]
+        return [*words, "--out", str(self.folder), "--resume", *self.options]
+
+    @property
+    def process_words(self) -> list[str]:
+        """The command for this Python."""
+        return [sys.executable, "-m", "phyb.cli", *self.words]
+
+    @property
+    def pool(self) -> str | None:
+        """Equal for runs that use the same pool of models; None for one without."""
+        if self.settings.pool is None:
+            return None
+        made_from = [self.task, self.seed, self.settings.training.transitions, self.settings.training.termination]
+        return json.dumps([*made_from, self.settings.training.reward, dataclasses.asdict(self.settings.pool)])
+
+    @property
+    def pool_is_there(self) -> bool:
+        """Whether the run has come as far as to have judged its pool, which by then lies in the cache."""
+        return RunFolder(self.folder).diagnostics.is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is done.
+
+        Raises:
+            UsageError: it is, but was made with other settings than the plan's.
+        """
+        folder = RunFolder(self.folder)
+        if not folder.path.is_dir() or not folder.finished:
+            return False
+        found = folder.read_config()
+        ours = {"task": self.task, "algorithm": self.algorithm, "seed": self.seed}
+        lines = difference(ours, {name: found.get(name) for name in ours})
+        if not lines:
+            theirs = Settings.from_json(found.get("settings", {}), load(self.algorithm)).to_json()
+            lines = difference(self.settings.to_json(), theirs)
+        refuse_other_settings(folder.path, lines)
+        return True
+
+
+def plan_runs(
+    task: str,
+    algorithms: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    changes: Callable[[Settings], Changes],
+    cache: Path | None = None,
+) -> list[Planned]:
+    """All runs, seed after seed, each seed in the order of the algorithms.
+
+    Args:
+        task: a built-in task.
+        algorithms: names in the registry.
+        seeds: of the runs.
+        out: folder of the run folders.
+        changes: what a run changes in its preset "cpu", given that; settings its algorithm does not have are passed
+            over.
+        cache: folder of trained pools; None leaves the choice to the runs.
+
+    Raises:
+        UsageError: an algorithm is not in the registry.
+    """
+    unknown = [name for name in algorithms if name not in ALGORITHMS]
+    if unknown:
+        known = [name for name in algorithms if name in ALGORITHMS]
+        raise UsageError(
+            f"This version of phyb does not have the algorithm {', '.join(unknown)}. Leave it out with: "
+            f"--algorithms {' '.join(known)}"
+        )
+    runs = []
+    for seed in seeds:
+        for name in algorithms:
+            usual = preset("cpu", name, task)
+            fitting = _fitting(usual, changes(usual))
+            options = (*options_of(fitting), *(() if cache is None else ("--cache", str(cache))))
+            runs.append(Planned(task, name, seed, out / f"{name}-seed{seed}", changed(usual, fitting), options))
+    return runs
+
+
+def options_of(changes: Changes) -> list[str]:
+    """Changed settings as options of `phyb train`: {"agent": {"policy_hidden": (8, 8)}} is --policy-hidden 8 8."""
+    words: list[str] = []
+    for name, value in changes.items():
+        option = name.replace("_", "-")
+        if isinstance(value, Mapping):
+            words += options_of(value)
+        elif isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return words
+
+
+def _fitting(config: Any, changes: Changes) -> dict[str, Any]:
+    """The changes to settings that this algorithm has."""
+    found = {}
+    for name, value in changes.items():
+        there = getattr(config, name, None)
+        if isinstance(value, Mapping):
+            inner = _fitting(there, value) if there is not None else {}
+            found |= {name: inner} if inner else {}
+        elif hasattr(config, name):
+            found[name] = value
+    return found

@@ -1,0 +1,203 @@
+"""The comparison as text: Markdown, LaTeX, CSV, JSON, and a table for the terminal."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+from typing import Any
+
+from rich.table import Table
+
+from phyb.evaluation.statistics import Estimate
+from phyb.reproduce.table2 import Comparison, Row
+
+NOTHING = "–"
+ROUGH = "ROUGH NUMBERS from --quick: short training on a small log. They show the path, not the algorithms."
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}",
+}  # fmt: skip
+CSV_COLUMNS: tuple[str, ...] = (
+    "algorithm", "title", "rough", "seeds", "score_mean", "score_std", "paper_mean", "paper_std", "iqm", "iqm_low",
+    "iqm_high", "cvar_10", "phyb_better", "phyb_better_low", "phyb_better_high", "minutes", "pool_minutes",
+)  # fmt: skip
+
+
+def title(found: Comparison) -> str:
+    """One line over the table."""
+    words = f"Table 2, liquidation: {found.seeds} seed{'s' if found.seeds != 1 else ''}"
+    return f"ROUGH (--quick): {words}" if found.rough else words
+
+
+def headers(found: Comparison) -> list[str]:
+    """Names of the columns."""
+    ours = "score, rough" if found.rough else "score, ours"
+    return ["algorithm", "seeds", ours, "score, paper", "IQM [95 %]", "CVaR 10 %", "PhyB better [95 %]", "minutes"]
+
+
+def cells(found: Comparison) -> list[list[str]]:
+    """What each row says, column by column; the policies known without training come last."""
+    rows = [_row_cells(row) for row in found.rows]
+    for each in found.references:
+        rows.append([each.title, NOTHING, f"{each.score:.1f}", *[NOTHING] * 2, f"{each.cvar_10:.1f}", *[NOTHING] * 2])
+    return rows
+
+
+def notes(found: Comparison) -> list[str]:
+    """What a reader has to know, in sentences."""
+    said = [ROUGH] if found.rough else []
+    if found.missing:
+        said.append(f"Not all of the {found.seeds} seeds are finished: {', '.join(found.missing)}.")
+    episodes = sorted({run.episodes for run in found.outcomes})
+    judged = f", each judged on {' or '.join(f'{count:,}' for count in episodes)} episodes" if episodes else ""
+    said += [
+        f"Score 0 is a return of 0, score 100 a return of 135. Ours: mean ± standard deviation over seeds of the last "
+        f"policy{judged}; paper: as printed there. BC is not in the paper's table.",
+        "IQM: interquartile mean with a bootstrap interval over seeds. CVaR: mean return of the worst tenth of "
+        "episodes. PhyB better: probability that a run of PhyB scores higher than one of the row, ties half.",
+        f"Minutes: wall time per run, {found.jobs} at a time sharing the cores. The pool of models is trained once per "
+        "seed and counted in the row that trained it.",
+    ]
+    return said
+
+
+def markdown(found: Comparison) -> str:
+    """The table with its notes, for a page on the web."""
+    lines = [f"**{title(found)}**", ""]
+    lines += ["| " + " | ".join(headers(found)) + " |", "|---|" + "---:|" * (len(headers(found)) - 1)]
+    lines += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in cells(found)]
+    return "\n".join([*lines, "", *(f"{note}\n" for note in notes(found))]).rstrip() + "\n"
+
+
+def latex(found: Comparison) -> str:
+    """A table environment with booktabs rules."""
+    names, rows, cut = headers(found), cells(found), len(found.rows)
+
+    def line(texts: list[str]) -> str:
+        return " & ".join(map(escape_latex, texts)) + r" \\"
+
+    body = [*map(line, rows[:cut]), r"\midrule", *map(line, rows[cut:])]
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}",
+            r"\begin{table}",
+            rf"\caption{{{escape_latex(title(found))}. {escape_latex(' '.join(notes(found)))}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}",
+            r"\toprule",
+            line(names),
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def escape_latex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def comma_separated(found: Comparison) -> str:
+    """One line per algorithm and reference in full precision; empty where there is no number."""
+    lines = [_csv_row(row, found.rough) for row in found.rows]
+    for each in found.references:
+        lines.append({"title": each.title, "rough": "no", "score_mean": each.score, "cvar_10": each.cvar_10})
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, CSV_COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in line.items()} for line in lines)
+    return buffer.getvalue()
+
+
+def data(found: Comparison, command: str) -> dict[str, Any]:
+    """Everything, ready for JSON: every run with the command that made it, and the rows."""
+    content = {
+        "table": "2",
+        "task": "liquidation",
+        "rough": found.rough,
+        "command": command,
+        "seeds": found.seeds,
+        "jobs": found.jobs,
+        "notes": notes(found),
+        "rows": [dataclasses.asdict(row) | {"paper": _paper(row)} for row in found.rows],
+        "references": [dataclasses.asdict(each) for each in found.references],
+        "runs": [dataclasses.asdict(run) for run in found.outcomes],
+    }
+    return _without_nan(content)
+
+
+def terminal(found: Comparison) -> Table:
+    """The table for a console."""
+    table = Table(title=title(found), title_justify="left", caption_justify="left")
+    for number, name in enumerate(headers(found)):
+        table.add_column(name, justify="right" if number else "left", no_wrap=number == 0)
+    for number, row in enumerate(cells(found)):
+        table.add_row(*row, end_section=number == len(found.rows) - 1)
+    if found.rough:
+        table.caption = ROUGH
+    return table
+
+
+def _row_cells(row: Row) -> list[str]:
+    minutes = NOTHING if row.minutes is None else f"{row.minutes:.1f}"
+    if row.pool_minutes is not None and row.pool_minutes >= 0.1:
+        minutes += f" (pool {row.pool_minutes:.1f})"
+    return [
+        row.title,
+        str(len(row.scores)),
+        NOTHING if row.mean is None else f"{row.mean:.1f}" + ("" if row.std is None else f" ± {row.std:.1f}"),
+        NOTHING if row.paper is None else str(row.paper),
+        _estimated(row.middle, 1),
+        NOTHING if row.cvar_10 is None else f"{row.cvar_10:.1f}",
+        _estimated(row.beaten, 2),
+        minutes,
+    ]
+
+
+def _estimated(found: Estimate | None, digits: int) -> str:
+    if found is None:
+        return NOTHING
+    value = f"{found.value:.{digits}f}"
+    return value if math.isnan(found.low) else f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def _csv_row(row: Row, rough: bool) -> dict[str, Any]:
+    def ends(name: str, found: Estimate | None) -> dict[str, Any]:
+        values = (None, None, None) if found is None else (found.value, found.low, found.high)
+        names = (name, f"{name}_low", f"{name}_high")
+        return {key: None if x is None or math.isnan(x) else x for key, x in zip(names, values, strict=True)}
+
+    paper = (None, None) if row.paper is None else row.paper
+    return {
+        "algorithm": row.algorithm,
+        "title": row.title,
+        "rough": "yes" if rough else "no",
+        "seeds": len(row.scores),
+        "score_mean": row.mean,
+        "score_std": row.std,
+        "paper_mean": paper[0],
+        "paper_std": paper[1],
+        **ends("iqm", row.middle),
+        "cvar_10": row.cvar_10,
+        **ends("phyb_better", row.beaten),
+        "minutes": row.minutes,
+        "pool_minutes": row.pool_minutes,
+    }
+
+
+def _paper(row: Row) -> dict[str, float] | None:
+    return None if row.paper is None else row.paper._asdict()
+
+
+def _without_nan(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _without_nan(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
