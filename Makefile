@@ -2,12 +2,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEERS  := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench seeds locomotion kills fuzz lock clean
+.PHONY: help demo test lint format bench bench-peers seeds table2 locomotion kills fuzz lock clean
 
 help:  ## what each target does
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,6 +34,17 @@ format: $(READY)  ## let ruff rewrite the sources
 bench: $(READY)  ## timings, as ratios taken in one run
 	$(BIN)/python benchmarks/update.py
 
+$(PEERS)/.ready: benchmarks/peers-requirements.txt
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+bench-peers: $(READY) $(PEERS)/.ready  ## one update of TD3+BC, IQL and CQL against d3rlpy's (installs torch)
+	$(BIN)/python benchmarks/peers.py
+
+table2: $(READY)  ## the paper's liquidation table, into README and docs (hours; resumable)
+	$(BIN)/python benchmarks/table2.py
+
 seeds: $(READY)  ## the five runs of the README's table (half an hour; resumable)
 	for seed in 0 1 2 3 4; do $(BIN)/phyb train liquidation --seed $$seed --resume || exit 1; done
 	$(BIN)/python benchmarks/seeds.py $(foreach s,0 1 2 3 4,runs/liquidation-phyb-seed$(s)) --out results/liquidation-cpu.json
@@ -51,5 +63,5 @@ lock:  ## pin every dependency anew (needs uv)
 		--no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 
 clean:  ## remove the virtual environment and caches, keep runs
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(PEERS) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import put_between_marks
 
 from phyb.envs.tasks import find_task, normalized_score
 from phyb.report.source import read_run
@@ -161,13 +162,7 @@ def publish(found: list[dict[str, Any]]) -> None:
     pictures = {log: [run for run in main if run["log"] == log] for log in dict.fromkeys(run["log"] for run in main)}
     for name, runs in (pictures | ({"ablations": ablated} if ablated else {})).items():
         picture(runs, PICTURES / f"{name}.svg")
-    text = PAGE.read_text(encoding="utf-8")
-    for mark, rows in (("main", main), ("ablations", ablated)):
-        place = rf"(?s)(<!-- {mark} -->\n).*?(\n<!-- end -->)"
-        text, count = re.subn(place, lambda m, rows=rows: m[1] + table(rows) + m[2], text)
-        assert count == 1, f"{PAGE} has no place for the table {mark}"
-    with atomic_path(PAGE) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    put_between_marks(PAGE, {"main": table(main), "ablations": table(ablated)})
 
 
 def main() -> None:

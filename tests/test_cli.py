@@ -84,7 +84,7 @@ def test_algorithms_lists_what_there_is(capsys):
     assert all(name in out for name in ALGORITHMS)
 
 
-HELP = [[], ["evaluate"], ["select"], ["report"], ["data"], ["data", "describe"], ["oracle"], ["verify"]]
+HELP = [[], ["evaluate"], ["select"], ["report"], ["data"], ["data", "describe"], ["oracle"], ["verify"], ["reproduce"]]
 
 
 @pytest.mark.parametrize("command", HELP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,8 +44,11 @@ _REFERENCE_EPISODES = 20_000
 
 
 def quick_changes(usual: Settings) -> Changes:
-    """What --quick changes: a fifth of the log, short training everywhere, small evaluations."""
-    steps = max(500, usual.training.steps // 10)
+    """What --quick changes: a fifth of the log, short training everywhere, small evaluations.
+
+    Of the updates a tenth are made, a sixteenth where models have to be asked in each.
+    """
+    steps = max(500, usual.training.steps // (10 if usual.pool is None else 16))
     return {
         "pool": {"model_steps": 600, "model_check_every": 100},
         "agent": {"clone_steps": 300, "vae_steps": steps // 4},
@@ -197,6 +201,7 @@ def _estimate(statistic: Callable[..., Any], *scores: Sequence[float]) -> Estima
     return Estimate(value, float(low), float(high))
 
 
+@functools.cache
 def references() -> tuple[Reference, ...]:
     """The optimum and the policy that made the log: exact scores, and their CVaR by simulation."""
     thresholds = solve().thresholds
