@@ -10,7 +10,7 @@ from phyb.cli import parse
 from phyb.errors import UsageError
 from phyb.reproduce.plan import options_of, plan_runs
 from phyb.reproduce.table2 import TITLES, quick_changes
-from phyb.training.settings import preset
+from phyb.training.settings import changed, preset
 
 HERE = [name for name in TITLES if name in ALGORITHMS]
 
@@ -53,12 +53,10 @@ def test_options_spell_numbers_lists_and_switches():
 def test_pools_are_shared_within_a_seed_and_by_equal_settings_only():
     first, other_seed = plan_runs("liquidation", ["phyb"], [0, 1], Path("out"), nothing)
     like_it = dataclasses.replace(first, algorithm="another", folder=Path("elsewhere"))
-    bigger = dataclasses.replace(
-        first, settings=dataclasses.replace(first.settings, pool=dataclasses.replace(first.settings.pool, pool_size=7))
-    )
+    smaller = dataclasses.replace(first, settings=changed(first.settings, {"pool": {"pool_size": 7}}))
     [without] = plan_runs("liquidation", ["bc"], [0], Path("out"), nothing)
     assert first.pool == like_it.pool
-    assert len({first.pool, other_seed.pool, bigger.pool}) == 3
+    assert len({first.pool, other_seed.pool, smaller.pool}) == 3
     assert without.pool is None
 
 
