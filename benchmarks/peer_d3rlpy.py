@@ -47,6 +47,7 @@ def main() -> None:
     lines = iter(sys.stdin.readline, "")
     sizes = json.loads(next(lines))
     torch.set_num_threads(sizes["threads"])
+    clock = {"wall": time.perf_counter, "processor": time.process_time}[sizes["clock"]]
     data = dataset(sizes)
     assert isinstance(data.buffer, InfiniteBuffer)
     learners = {name: learner(name, sizes, data) for name in sizes["hidden"]}
@@ -56,14 +57,14 @@ def main() -> None:
         asked = json.loads(line)
         algorithm, updates = learners[asked["algorithm"]], asked["updates"]
         batch = data.sample_transition_batch(sizes["batch"])
-        started = time.perf_counter()
+        started = clock()
         for _ in range(updates):
             algorithm.update(batch)
-        alone = time.perf_counter() - started
-        started = time.perf_counter()
+        alone = clock() - started
+        started = clock()
         for _ in range(updates):
             algorithm.update(data.sample_transition_batch(sizes["batch"]))
-        drawn = time.perf_counter() - started
+        drawn = clock() - started
         print(json.dumps({"update": alone / updates, "with_batch": drawn / updates}), flush=True)
 
 
