@@ -53,6 +53,15 @@ def test_cores_are_shared_out(jobs, shares):
     assert share_cores(jobs, (0, 2, 5)) == shares
 
 
+@pytest.mark.parametrize(("gigabytes", "jobs"), [(None, 4), (1, 1), (4, 2), (64, 4)])
+def test_short_memory_means_fewer_at_a_time_unless_asked_otherwise(gigabytes, jobs):
+    free = None if gigabytes is None else gigabytes * 2**30
+    shares = share_cores(None, (0, 1, 2, 3), free)
+    assert len(shares) == jobs
+    assert sorted(core for share in shares for core in share) == [0, 1, 2, 3]
+    assert len(share_cores(3, (0, 1, 2, 3), free)) == 3
+
+
 def test_no_jobs_at_all_are_refused():
     with pytest.raises(UsageError, match="--jobs 0"):
         share_cores(0)

@@ -81,7 +81,8 @@ class Reproduce:
     out: Path | None = None
     """Folder of runs, tables and figure; by default runs/table2, with --quick runs/table2-quick."""
     jobs: int | None = None
-    """Runs at a time; by default one per core. The cores are shared among them. Fewer leave the machine to others."""
+    """Runs at a time; by default one per core, or fewer if memory is short (1.5 GiB each). The cores are shared among
+    them. Fewer leave the machine to others."""
     algorithms: tuple[str, ...] = ()
     """Rows of the table; by default all."""
     gather: bool = False

@@ -16,6 +16,7 @@ from phyb.reproduce.plan import Planned, plan_runs
 from phyb.reproduce.processes import Failed, carry_out, share_cores
 from phyb.reproduce.table2 import SEEDS, TASK, TITLES, Comparison, compare, outcome_of, quick_changes
 from phyb.storage.files import write_bytes, write_json
+from phyb.training.memory import available
 from phyb.training.settings import Settings
 
 NAME = "table2"
@@ -45,7 +46,7 @@ def reproduce_table2(
         seeds: runs per algorithm, with the seeds 0, 1, ...; None takes 4, with `quick` 1.
         quick: short training for rough numbers.
         out: folder of runs, tables and figure; None takes runs/table2, with `quick` runs/table2-quick.
-        jobs: runs at a time; None takes one per core.
+        jobs: runs at a time; None takes one per core, or fewer if memory is short.
         algorithms: rows of the table; none named takes all.
         gather: train nothing, write the table of what is finished.
         cache: folder of trained pools.
@@ -65,7 +66,7 @@ def reproduce_table2(
     changes = changes or (quick_changes if quick else lambda usual: {})
     chosen = list(dict.fromkeys(algorithms)) or list(TITLES)
     plan = plan_runs(TASK, chosen, range(count), folder, changes, cache)
-    shares = share_cores(jobs)
+    shares = share_cores(jobs, free_bytes=available())
     done = [run for run in plan if run.finished]
     failed: list[Failed] = []
     if not gather and len(done) < len(plan):

@@ -15,6 +15,8 @@ from phyb.interrupt import StopRequests
 from phyb.reproduce.plan import Planned
 from phyb.storage.files import storage_errors
 
+_BYTES_PER_RUN = 3 * 2**29
+"""What a run on the tasks of the paper's tables takes at its peak, with a little to spare."""
 _TAIL_LINES = 12
 _TAIL_BYTES = 16_384
 Cores = tuple[int, ...]
@@ -61,8 +63,8 @@ def usable_cores() -> Cores:
     return tuple(range(os.cpu_count() or 1))
 
 
-def share_cores(jobs: int | None, cores: Cores | None = None) -> list[Cores]:
-    """The cores of each of so many processes at a time; None takes a process per core.
+def share_cores(jobs: int | None, cores: Cores | None = None, free_bytes: int | None = None) -> list[Cores]:
+    """The cores of each of so many processes at a time; None takes a process per core, as far as memory is enough.
 
     Small networks gain little from a second core, so that more runs at a time beat more cores per run.
 
@@ -70,7 +72,9 @@ def share_cores(jobs: int | None, cores: Cores | None = None) -> list[Cores]:
         UsageError: fewer than one process is asked for.
     """
     cores = usable_cores() if cores is None else cores
-    jobs = len(cores) if jobs is None else jobs
+    if jobs is None:
+        fitting = len(cores) if free_bytes is None else free_bytes // _BYTES_PER_RUN
+        jobs = max(1, min(len(cores), fitting))
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least 1 run at a time is needed.")
     if jobs >= len(cores):
