@@ -32,6 +32,9 @@ def test_the_papers_score_stands_beside_a_log_of_the_same_name_with_a_caution():
     assert "110.7 ± 1.3" in text
     assert "compare with care" in " ".join(text.split())
     assert "101.6 ± 3.7" in shown(result_table(RESULT))
+    assert "the paper's CQL" in (text := shown(result_table(RESULT | {"algorithm": "cql"})))
+    assert "89.4 ± 1.3" in text
+    assert "paper" not in shown(result_table(RESULT | {"algorithm": "bc"}))
     assert "paper" not in shown(result_table(RESULT | {"task": "mine", "optimal_return": None}))
     assert "paper" not in shown(result_table(RESULT | {"normalized_score": None}))
 

@@ -9,10 +9,10 @@ from phyb.algorithms.registry import ALGORITHMS
 from phyb.cli import parse
 from phyb.errors import UsageError
 from phyb.reproduce.plan import options_of, plan_runs
-from phyb.reproduce.table2 import TITLES, quick_changes
+from phyb.reproduce.table2 import ROWS, quick_changes
 from phyb.training.settings import changed, preset
 
-HERE = [name for name in TITLES if name in ALGORITHMS]
+HERE = [name for name in ROWS if name in ALGORITHMS]
 
 
 def nothing(usual):

@@ -100,6 +100,11 @@ ALGORITHMS: dict[str, Entry] = {
 """The algorithms of the library."""
 
 
+def title_of(name: str) -> str:
+    """How the paper of an algorithm spells it; the name itself for one that is not of the library."""
+    return ALGORITHMS[name].title if name in ALGORITHMS else name
+
+
 def load(name: str) -> type[Learner[Any, Any]]:
     """The class of an algorithm of the library; nothing else is ever imported, whatever a file may say.
 

@@ -87,10 +87,13 @@ def published_score(dataset: str, algorithm: str = "PhyB") -> Score | None:
     return _tables().get(dataset, {}).get(algorithm)
 
 
-def comparison(log_name: str) -> tuple[str, str] | None:
-    """What the paper's PhyB scored on the data set a log is named after, and a word of caution; None for other logs."""
+def comparison(log_name: str, algorithm: str = "PhyB") -> tuple[str, str] | None:
+    """What the paper reports of an algorithm on the data set a log is named after, and a word of caution.
+
+    None for other logs, and for algorithms that the paper does not report there.
+    """
     dataset = find_dataset(log_name)
-    score = published_score(dataset) if dataset is not None else None
+    score = published_score(dataset, algorithm) if dataset is not None else None
     if score is None:
         return None
     if dataset == "liquidation":

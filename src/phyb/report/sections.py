@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from phyb.algorithms.registry import title_of
 from phyb.envs.published import comparison
 from phyb.envs.tasks import normalized_score
 from phyb.report.elements import MISSING, Section, cards, duration, show, table
@@ -89,9 +90,11 @@ def results(run: RunData) -> Section | None:
     others += [(f"rule: {name}", number(mapping(rule).get("mean_return"))) for name, rule in rules.items()]
     known = sorted(((-value, name) for name, value in others if value is not None))
     rows += [row(name, -value) for value, name in known]
-    published = comparison(run.name) if get("mean_return") is not None and run.task is not None else None
+    theirs = title_of(run.algorithm)
+    judged = get("mean_return") is not None and run.task is not None
+    published = comparison(run.name, theirs) if judged else None
     if published is not None:
-        rows.append(["the paper's PhyB", published[0], *[MISSING] * 4])
+        rows.append([f"the paper's {theirs}", published[0], *[MISSING] * 4])
     head = ["", "score", "mean return", "std. error", "CVaR 10 %", "regret"]
     kept = [0] + [i for i in range(1, len(head)) if any(each[i] != MISSING for each in rows)]
     if len(kept) == 1:
@@ -105,7 +108,7 @@ def results(run: RunData) -> Section | None:
     note = "; ".join(words for column, words in notes.items() if column in kept)
     tables = f'<div class="tables">{html}{_times(run)}</div>'
     sentences = [f"How to read it: {note}."] if note else []
-    sentences += [f"The paper's PhyB: {published[1]}."] if published is not None else []
+    sentences += [f"The paper's {theirs}: {published[1]}."] if published is not None else []
     return Section("results", "Results", sentences, html=tables)
 
 

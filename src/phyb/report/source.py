@@ -41,6 +41,11 @@ class RunData:
         return text(self.config.get("task")) or text(self.result.get("task")) or self.folder.name
 
     @property
+    def algorithm(self) -> str:
+        """What was trained; runs that do not say so trained PhyB."""
+        return text(self.config.get("algorithm")) or "phyb"
+
+    @property
     def has_pool(self) -> bool:
         """Whether the algorithm learns models; runs that do not say so do."""
         return mapping(self.config.get("settings")).get("pool", {}) is not None

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from phyb.algorithms.registry import ALGORITHMS, load
+from phyb.algorithms.registry import ALGORITHMS, load, title_of
 from phyb.envs.oracle import rule_return, solve, stopping_return
 from phyb.envs.published import comparison
 from phyb.envs.rules import RULES
@@ -46,12 +46,13 @@ def result_table(result: dict[str, Any]) -> Table:
         if name != "behaviour":
             table.add_row(f"rule: {name}", _number(rule["mean_return"]), _number(rule["normalized_score"]))
     seconds = result["wall_seconds"]
-    published = comparison(result["task"]) if result["normalized_score"] is not None else None
+    theirs = title_of(result["algorithm"])
+    published = comparison(result["task"], theirs) if result["normalized_score"] is not None else None
     if published is not None:
         table.add_section()
-        table.add_row("the paper's PhyB", "", published[0])
+        table.add_row(f"the paper's {theirs}", "", published[0])
     table.caption = f"{sum(seconds.values()):.0f} s: " + ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
-    table.caption += f"\nThe paper's PhyB: {published[1]}." if published is not None else ""
+    table.caption += f"\nThe paper's {theirs}: {published[1]}." if published is not None else ""
     table.caption_justify = "left"
     return table
 

@@ -14,7 +14,7 @@ from phyb.reproduce import figure, tables
 from phyb.reproduce.board import Board
 from phyb.reproduce.plan import Planned, plan_runs
 from phyb.reproduce.processes import Failed, carry_out, share_cores
-from phyb.reproduce.table2 import SEEDS, TASK, TITLES, Comparison, compare, outcome_of, quick_changes
+from phyb.reproduce.table2 import ROWS, SEEDS, TASK, Comparison, compare, outcome_of, quick_changes
 from phyb.storage.files import write_bytes, write_json
 from phyb.training.memory import available
 from phyb.training.settings import Settings
@@ -64,7 +64,7 @@ def reproduce_table2(
         raise UsageError(f"--seeds {count}: at least 1 is needed.")
     folder = out if out is not None else Path("runs") / (f"{NAME}-quick" if quick else NAME)
     changes = changes or (quick_changes if quick else lambda usual: {})
-    chosen = list(dict.fromkeys(algorithms)) or list(TITLES)
+    chosen = list(dict.fromkeys(algorithms)) or list(ROWS)
     plan = plan_runs(TASK, chosen, range(count), folder, changes, cache)
     shares = share_cores(jobs, free_bytes=available())
     done = [run for run in plan if run.finished]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from phyb.algorithms.learner import Changes
+from phyb.algorithms.registry import title_of
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.oracle import rule_return, solve
 from phyb.envs.published import Score, published_score
@@ -23,20 +24,8 @@ from phyb.storage.files import read_json
 from phyb.training.settings import Settings
 
 TASK = "liquidation"
-TITLES = {
-    "phyb": "PhyB",
-    "pmdb": "PMDB",
-    "1r2r": "1R2R",
-    "oraac": "ORAAC",
-    "rambo": "RAMBO",
-    "cql": "CQL",
-    "iql": "IQL",
-    "td3bc": "TD3+BC",
-    "mopo": "MOPO",
-    "combo": "COMBO",
-    "bc": "BC",
-}
-"""Algorithms in the order of the paper's table, which does not have the last, with the paper's names."""
+ROWS = ("phyb", "pmdb", "1r2r", "oraac", "rambo", "cql", "iql", "td3bc", "mopo", "combo", "bc")
+"""Algorithms in the order of the paper's table, which does not have the last."""
 OURS = "phyb"
 SEEDS = 4
 """As many as the paper has."""
@@ -175,8 +164,8 @@ def compare(
 
 def _row(name: str, runs: Sequence[Outcome], ours: tuple[float, ...]) -> Row:
     scores = tuple(run.score for run in runs)
-    about = {"algorithm": name, "title": TITLES.get(name, name), "scores": scores}
-    about["paper"] = published_score(TASK, TITLES.get(name, name))
+    title = title_of(name)
+    about = {"algorithm": name, "title": title, "scores": scores, "paper": published_score(TASK, title)}
     if not runs:
         empty = ("mean", "std", "middle", "cvar_10", "beaten", "minutes", "pool_minutes")
         return Row(**about, **dict.fromkeys(empty))
