@@ -248,6 +248,15 @@ def test_the_options_of_the_paper_and_of_the_released_code_run(problem):
     assert float(told["weight_by_rank"].sum()) == pytest.approx(1.0, rel=1e-5)
 
 
+def test_the_divergence_falls_over_the_run_to_its_final_share(start, problem):
+    config = dataclasses.replace(CONFIG, step_size_scope="state", final_divergence=0.1, evaluation_steps=2)
+    algorithm = PhyB(config, total_steps=12)
+    update = jax.jit(algorithm.update)
+    for step, share in ((2, 1.0), (7, 0.55), (12, 0.1)):
+        told = update(start._replace(step=jnp.asarray(step, jnp.int32)), problem)[1]
+        assert float(told["divergence"]) == pytest.approx(0.5 * share, rel=0.05)
+
+
 @pytest.fixture(scope="module")
 def judged(problem):
     """An algorithm of many candidates and a fixed beta, and a state whose actor is not its reference."""

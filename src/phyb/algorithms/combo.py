@@ -40,7 +40,7 @@ class COMBOConfig(ModelConfig, ConservativeConfig):
 
 
 PRESETS = {
-    "cpu": {"agent": CPU_AGENT | {"penalty_weight": 0.1}, "training": {"steps": 10_000}},
+    "cpu": {"agent": CPU_AGENT | {"penalty_weight": 0.02}, "training": {"steps": 10_000}},
     "paper": {"pool": PAPER_POOL, "training": PAPER_TRAINING | {"steps": 1_000_000}},
 }
 

@@ -52,6 +52,9 @@ class PhyBConfig:
     target_divergence: float = 1.5
     """How far, in nats at omega = 1, one step may go from the reference. Higher improves faster and trusts the
     critics more."""
+    final_divergence: float = 1.0
+    """The target falls linearly to this share of itself over the run. Lower lets the policy come to rest, so that noise
+    in the critics does not carry it on; 1 keeps it going."""
     step_size_scope: Scope = "batch"
     """batch: one beta for all rows, so that steps are large where actions matter; state: one beta for each row."""
 
@@ -314,7 +317,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             beta = step_size_for(
                 q,
                 candidates.reference,
-                cfg.target_divergence,
+                self._divergence(state.step),
                 cfg.potential_mix,
                 cfg.step_size_scope,
                 start=None if per_state else jnp.maximum(state.step_size, 1e-6),
@@ -330,6 +333,14 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 divergence=jnp.where(evaluating, 0.0, step.divergence),
             )
         return jax.lax.stop_gradient(step), jnp.mean(beta)
+
+    def _divergence(self, step: Int[Array, ""]) -> float | Array:
+        """The divergence to meet in this update."""
+        cfg = self.config
+        if cfg.final_divergence == 1.0:
+            return cfg.target_divergence
+        done = jnp.clip((step - cfg.evaluation_steps) / max(self.total_steps - cfg.evaluation_steps, 1), 0.0, 1.0)
+        return cfg.target_divergence * (1.0 - (1.0 - cfg.final_divergence) * done)
 
     def _believe(
         self,

@@ -88,6 +88,7 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
             "agent": {
                 "belief": {"ensemble_size": 8, "subset_size": 4, "noise_samples": 1},
                 "target_divergence": 0.3,
+                "final_divergence": 0.05,
                 "step_size_scope": "state",
                 "actor_candidates": 4,
                 "reference_candidates": 4,

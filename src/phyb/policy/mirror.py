@@ -129,7 +129,7 @@ def mirror_step(
 def step_size_for(
     q: Float[Array, "*batch actions"],
     reference: Float[Array, "*batch actions"],
-    target: float,
+    target: float | Float[Array, ""],
     omega: float,
     scope: Scope = "batch",
     *,

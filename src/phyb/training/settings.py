@@ -156,12 +156,13 @@ _NOT_NEGATIVE = (
 )  # fmt: skip
 _ABOVE_ZERO = (
     "model_learning_rate", "model_gradient_clip", "actor_learning_rate", "critic_learning_rate",
-    "final_learning_rate", "step_size", "clone_spread", "target_divergence", "target_rate", "reference_rate",
+    "final_learning_rate", "final_divergence", "step_size", "clone_spread", "target_divergence", "target_rate",
+    "reference_rate",
     "temperature_learning_rate", "vae_learning_rate", "huber_width", "discount",
     "initial_temperature", "adversary_learning_rate",
 )  # fmt: skip
 _AT_MOST_ONE = (
-    "final_learning_rate", "target_rate", "reference_rate", "real_fraction", "uniform_mix",
+    "final_learning_rate", "final_divergence", "target_rate", "reference_rate", "real_fraction", "uniform_mix",
     "kth_min_probability", "discount", "nll_beta", "actor_decay",
 )  # fmt: skip
 
