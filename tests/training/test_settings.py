@@ -103,6 +103,16 @@ def test_presets_differ_by_environment():
     assert preset("paper", dataset="HalfCheetah-v5") == preset("paper")
 
 
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"phyb", "pmdb"}))
+def test_others_take_their_published_settings_on_walking_bodies_with_fewer_updates(name):
+    cpu, paper = preset("cpu", name, "Walker2d-v5"), preset("paper", name)
+    check_settings(cpu)
+    assert cpu.training.steps < paper.training.steps
+    assert cpu.pool == (None if paper.pool is None else preset("cpu", "phyb", "Walker2d-v5").pool)
+    same = {"clone_steps": 0} if name in ("1r2r", "rambo") else {}
+    assert dataclasses.replace(cpu.agent, **same) == dataclasses.replace(paper.agent, **same)
+
+
 def test_released_preset_averages_states_and_mixes_in_the_kth_minimum():
     belief = preset("released").agent.belief
     assert (belief.successor, belief.kth_min_probability, belief.uniform_mix) == ("average", 0.1, 0.01)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import Learner, LearnerConfig, Metrics, decaying, standardized
+from phyb.algorithms.learner import Learner, LearnerConfig, Metrics, decaying, standardized, walking
 from phyb.algorithms.problem import Problem, Rows
 from phyb.networks import gradient_step, start_optimizer
 from phyb.policy.actor import Actor
@@ -49,6 +49,7 @@ class BC(Learner[BCConfig, BCState]):
     name = "bc"
     config_class = BCConfig
     presets = PRESETS
+    tasks = walking(BCConfig, PRESETS, steps=20_000)
 
     def __init__(self, config: BCConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)

@@ -18,7 +18,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from phyb.algorithms.cql import ConservativeConfig, conservative_gap, propose
-from phyb.algorithms.model_sac import CPU_AGENT, PAPER_POOL, PAPER_TRAINING, ModelConfig, ModelSAC, by_dataset
+from phyb.algorithms.learner import walking
+from phyb.algorithms.model_sac import (
+    CPU_AGENT,
+    PAPER_POOL,
+    PAPER_TRAINING,
+    WALKING_POOL,
+    ModelConfig,
+    ModelSAC,
+    by_dataset,
+)
 from phyb.algorithms.problem import Rows
 from phyb.algorithms.sac import SACState
 from phyb.policy.critics import Critics
@@ -51,6 +60,7 @@ class COMBO(ModelSAC[COMBOConfig]):
     name = "combo"
     config_class = COMBOConfig
     presets = PRESETS
+    tasks = walking(COMBOConfig, PRESETS, steps=10_000, pool=WALKING_POOL)
     backup_entropy = False
     datasets = by_dataset(
         rollout_length={"medium": (5, 5, 1), "medium-replay": (5, 5, 1), "medium-expert": (5, 5, 1)},

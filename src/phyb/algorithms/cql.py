@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor
+from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor, walking
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.sac import SACState
 from phyb.policy.actor import Actor, unsquash
@@ -175,6 +175,7 @@ class CQL(Learner[CQLConfig, CQLState]):
     name = "cql"
     config_class = CQLConfig
     presets = PRESETS
+    tasks = walking(CQLConfig, PRESETS, steps=10_000)
 
     def __init__(self, config: CQLConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)

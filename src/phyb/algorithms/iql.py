@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor
+from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor, walking
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.td3 import critic_loss
 from phyb.networks import gradient_step, move_towards, start_optimizer
@@ -106,6 +106,7 @@ class IQL(Learner[IQLConfig, IQLState]):
     name = "iql"
     config_class = IQLConfig
     presets = PRESETS
+    tasks = walking(IQLConfig, PRESETS, steps=50_000)
 
     def __init__(self, config: IQLConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)

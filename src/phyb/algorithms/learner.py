@@ -104,6 +104,19 @@ class CriticConfig(LearnerConfig):
     penalties and imitation count less beside values."""
 
 
+def walking(
+    config: type, presets: Mapping[str, Changes], steps: int, pool: Changes | None = None, **changes: Any
+) -> Mapping[str, Mapping[str, Changes]]:
+    """The `tasks` of an algorithm whose "cpu" takes its published settings for walking bodies, for so many updates.
+
+    `changes` are settings in which it differs from them all the same.
+    """
+    published = config()
+    agent = {name: getattr(published, name) for name in presets["cpu"]["agent"]} | changes
+    training = {"steps": steps, "log_every": 500, "evaluate_every": 5000, "checkpoint_every": 5000}
+    return {"cpu": {"locomotion": {"agent": agent, "training": training} | ({"pool": pool} if pool else {})}}
+
+
 def reward_factor(problem: Problem, units: str) -> Float[Array, ""]:
     """What the problem's rewards, which are divided by their range, are multiplied by to be in these units."""
     return {"log": problem.reward_scale, "returns": 1000.0 / problem.return_range}.get(units, jnp.ones(()))

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from phyb.algorithms import sac
 from phyb.algorithms.learner import CriticConfig, Learner, Metrics, critic_rows, decaying, reward_factor
 from phyb.algorithms.model_rollouts import Memory, elite_members, outcomes, roll_out
+from phyb.algorithms.phyb_presets import TASKS
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.sac import SACState
 from phyb.belief.backup import World
@@ -90,6 +91,10 @@ CPU_AGENT = {
     "rollout_every": 500,
 }
 """Two cores, minutes. The pool is left as it is for other algorithms, so that it is trained once for all."""
+
+
+WALKING_POOL = TASKS["cpu"]["locomotion"]["pool"]
+"""On walking bodies too, the pool is PhyB's."""
 
 
 def by_dataset(**settings: Mapping[str, tuple[Any, Any, Any]]) -> dict[str, dict[str, Any]]:

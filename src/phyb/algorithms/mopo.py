@@ -15,7 +15,17 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from phyb.algorithms.model_sac import CPU_AGENT, PAPER_POOL, PAPER_TRAINING, ModelConfig, ModelSAC, by_dataset, world_of
+from phyb.algorithms.learner import walking
+from phyb.algorithms.model_sac import (
+    CPU_AGENT,
+    PAPER_POOL,
+    PAPER_TRAINING,
+    WALKING_POOL,
+    ModelConfig,
+    ModelSAC,
+    by_dataset,
+    world_of,
+)
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.sac import SACState
 from phyb.belief.backup import World
@@ -51,6 +61,7 @@ class MOPO(ModelSAC[MOPOConfig]):
     name = "mopo"
     config_class = MOPOConfig
     presets = PRESETS
+    tasks = walking(MOPOConfig, PRESETS, steps=30_000, pool=WALKING_POOL)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 5, 1),

@@ -20,9 +20,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import critic_rows
+from phyb.algorithms.learner import critic_rows, walking
 from phyb.algorithms.model_rollouts import elite_members, outcomes
-from phyb.algorithms.model_sac import CPU_AGENT, PAPER_POOL, PAPER_TRAINING, ModelConfig, ModelSAC, by_dataset, world_of
+from phyb.algorithms.model_sac import (
+    CPU_AGENT,
+    PAPER_POOL,
+    PAPER_TRAINING,
+    WALKING_POOL,
+    ModelConfig,
+    ModelSAC,
+    by_dataset,
+    world_of,
+)
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.sac import SACState
 from phyb.policy.quantile import Risk, distort
@@ -101,6 +110,7 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
     name = "1r2r"
     config_class = OneRTwoRConfig
     presets = PRESETS
+    tasks = walking(OneRTwoRConfig, PRESETS, steps=30_000, pool=WALKING_POOL, clone_steps=5000)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 5, 5),

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor
+from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor, walking
 from phyb.algorithms.problem import Problem, Rows
 from phyb.networks import MLP, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
@@ -157,6 +157,7 @@ class ORAAC(Learner[ORAACConfig, ORAACState]):
     name = "oraac"
     config_class = ORAACConfig
     presets = PRESETS
+    tasks = walking(ORAACConfig, PRESETS, steps=50_000)
 
     def __init__(self, config: ORAACConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)

@@ -24,12 +24,13 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import Learner, Metrics, critic_rows
+from phyb.algorithms.learner import Learner, Metrics, critic_rows, walking
 from phyb.algorithms.model_rollouts import elite_members, outcomes
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
     PAPER_POOL,
     PAPER_TRAINING,
+    WALKING_POOL,
     ModelConfig,
     ModelSAC,
     ModelState,
@@ -139,6 +140,7 @@ class RAMBO(Learner[RAMBOConfig, RAMBOState]):
     config_class = RAMBOConfig
     needs_pool = True
     presets = PRESETS
+    tasks = walking(RAMBOConfig, PRESETS, steps=30_000, pool=WALKING_POOL, clone_steps=5000)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 2, 5),

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms import td3
 from phyb.algorithms.bc import cloning_error
-from phyb.algorithms.learner import Learner, Metrics, decaying, logged_rows, reward_factor
+from phyb.algorithms.learner import Learner, Metrics, decaying, logged_rows, reward_factor, walking
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.td3 import TD3Config, TD3State
 from phyb.policy.actor import Actor
@@ -73,6 +73,7 @@ class TD3BC(Learner[TD3BCConfig, TD3State]):
     name = "td3bc"
     config_class = TD3BCConfig
     presets = PRESETS
+    tasks = walking(TD3BCConfig, PRESETS, steps=50_000)
 
     def __init__(self, config: TD3BCConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
