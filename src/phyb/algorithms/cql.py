@@ -66,7 +66,7 @@ PRESETS = {
             "critic_learning_rate": 1e-3,
             "temperature_learning_rate": 3e-4,
             "reward_units": "range",
-            "penalty_weight": 0.1,
+            "penalty_weight": 0.02,  # about 5 where rewards are not divided by their range
         },
         "training": {"steps": 10_000},
     },
