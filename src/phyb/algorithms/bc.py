@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import Learner, LearnerConfig, Metrics, decaying, standardized, walking
+from phyb.algorithms.learner import PAPER_TRAINING, Learner, LearnerConfig, Metrics, decaying, standardized, walking
 from phyb.algorithms.problem import Problem, Rows
 from phyb.networks import gradient_step, start_optimizer
 from phyb.policy.actor import Actor
@@ -26,7 +26,7 @@ PRESETS = {
         "agent": {"policy_hidden": (64, 64), "batch_size": 128, "actor_learning_rate": 1e-3, "actor_decay": 0.0},
         "training": {"steps": 10_000},
     },
-    "paper": {"training": {"steps": 1_000_000, "log_every": 1000, "evaluate_every": 5000, "checkpoint_every": 10_000}},
+    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }
 
 

@@ -18,11 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from phyb.algorithms.cql import ConservativeConfig, conservative_gap, propose
-from phyb.algorithms.learner import walking
+from phyb.algorithms.learner import PAPER_TRAINING, walking
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
     PAPER_POOL,
-    PAPER_TRAINING,
     WALKING_POOL,
     ModelConfig,
     ModelSAC,
@@ -50,7 +49,7 @@ class COMBOConfig(ModelConfig, ConservativeConfig):
 
 PRESETS = {
     "cpu": {"agent": CPU_AGENT | {"penalty_weight": 0.02}, "training": {"steps": 10_000}},
-    "paper": {"pool": PAPER_POOL, "training": PAPER_TRAINING | {"steps": 1_000_000}},
+    "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }
 
 

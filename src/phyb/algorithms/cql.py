@@ -18,7 +18,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor, walking
+from phyb.algorithms.learner import (
+    PAPER_TRAINING,
+    CriticConfig,
+    Learner,
+    Metrics,
+    decaying,
+    logged_rows,
+    reward_factor,
+    walking,
+)
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.sac import SACState
 from phyb.policy.actor import Actor, unsquash
@@ -70,15 +79,7 @@ PRESETS = {
         },
         "training": {"steps": 10_000},
     },
-    "paper": {
-        "training": {
-            "steps": 1_000_000,
-            "log_every": 1000,
-            "evaluate_every": 5000,
-            "checkpoint_every": 10_000,
-            "discount": 0.99,
-        }
-    },
+    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }
 
 

@@ -20,7 +20,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor, walking
+from phyb.algorithms.learner import (
+    PAPER_TRAINING,
+    CriticConfig,
+    Learner,
+    Metrics,
+    decaying,
+    logged_rows,
+    reward_factor,
+    walking,
+)
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.td3 import critic_loss
 from phyb.networks import gradient_step, move_towards, start_optimizer
@@ -60,15 +69,7 @@ PRESETS = {
         },
         "training": {"steps": 20_000},
     },
-    "paper": {
-        "training": {
-            "steps": 1_000_000,
-            "log_every": 1000,
-            "evaluate_every": 5000,
-            "checkpoint_every": 10_000,
-            "discount": 0.99,
-        }
-    },
+    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }
 
 

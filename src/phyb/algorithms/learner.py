@@ -104,6 +104,10 @@ class CriticConfig(LearnerConfig):
     penalties and imitation count less beside values."""
 
 
+PAPER_TRAINING: Changes = {"log_every": 1000, "evaluate_every": 5000, "checkpoint_every": 10_000, "discount": 0.99}
+"""How the preset "paper" records its long runs, and the discount that all these papers take."""
+
+
 def walking(
     config: type, presets: Mapping[str, Changes], steps: int, pool: Changes | None = None, **changes: Any
 ) -> Mapping[str, Mapping[str, Changes]]:

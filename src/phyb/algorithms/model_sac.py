@@ -76,8 +76,6 @@ PAPER_POOL = {
 }
 """The models of this family at their published size; a look at the hold-out rows after each million rows."""
 
-PAPER_TRAINING = {"log_every": 1000, "evaluate_every": 10_000, "checkpoint_every": 10_000, "discount": 0.99}
-
 CPU_AGENT = {
     "policy_hidden": (64, 64),
     "batch_size": 128,

@@ -15,11 +15,10 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import walking
+from phyb.algorithms.learner import PAPER_TRAINING, walking
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
     PAPER_POOL,
-    PAPER_TRAINING,
     WALKING_POOL,
     ModelConfig,
     ModelSAC,
@@ -43,7 +42,7 @@ class MOPOConfig(ModelConfig):
 
 PRESETS = {
     "cpu": {"agent": CPU_AGENT, "training": {"steps": 10_000}},
-    "paper": {"pool": PAPER_POOL, "training": PAPER_TRAINING | {"steps": 3_000_000}},
+    "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 3_000_000}},
 }
 
 

@@ -16,7 +16,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.learner import CriticConfig, Learner, Metrics, decaying, logged_rows, reward_factor, walking
+from phyb.algorithms.learner import (
+    PAPER_TRAINING,
+    CriticConfig,
+    Learner,
+    Metrics,
+    decaying,
+    logged_rows,
+    reward_factor,
+    walking,
+)
 from phyb.algorithms.problem import Problem, Rows
 from phyb.networks import MLP, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
@@ -90,7 +99,7 @@ PRESETS = {
         },
         "training": {"steps": 20_000},
     },
-    "paper": {"training": {"steps": 1_000_000, "log_every": 1000, "evaluate_every": 5000, "checkpoint_every": 10_000}},
+    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }
 
 

@@ -24,12 +24,11 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import Learner, Metrics, critic_rows, walking
+from phyb.algorithms.learner import PAPER_TRAINING, Learner, Metrics, critic_rows, walking
 from phyb.algorithms.model_rollouts import elite_members, outcomes
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
     PAPER_POOL,
-    PAPER_TRAINING,
     WALKING_POOL,
     ModelConfig,
     ModelSAC,
@@ -71,7 +70,7 @@ PRESETS = {
     },
     "paper": {
         "pool": PAPER_POOL | {"model_learning_rate": 3e-4, "model_patience": 10, "log_std_bound_weight": 1e-3},
-        "training": PAPER_TRAINING | {"steps": 2_000_000},
+        "training": {**PAPER_TRAINING, "steps": 2_000_000},
     },
 }
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms import td3
 from phyb.algorithms.bc import cloning_error
-from phyb.algorithms.learner import Learner, Metrics, decaying, logged_rows, reward_factor, walking
+from phyb.algorithms.learner import PAPER_TRAINING, Learner, Metrics, decaying, logged_rows, reward_factor, walking
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.td3 import TD3Config, TD3State
 from phyb.policy.actor import Actor
@@ -48,15 +48,7 @@ PRESETS = {
         },
         "training": {"steps": 20_000},
     },
-    "paper": {
-        "training": {
-            "steps": 1_000_000,
-            "log_every": 1000,
-            "evaluate_every": 5000,
-            "checkpoint_every": 10_000,
-            "discount": 0.99,
-        }
-    },
+    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }
 
 
