@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -116,7 +117,12 @@ def test_rollouts_follow_the_models_as_they_are_now(problem):
     members = jax.tree.map(lambda leaf: leaf[:2], problem.world.pool.members)
     moved = eqx.tree_at(lambda m: m.trunk.biases[0], members, replace_fn=lambda bias: bias.at[:, 0].add(7.0))
     rows = jax.tree.map(lambda leaf: leaf[:6], problem.rows)
-    step = eqx.filter_jit(lambda p: algorithm._agent.step(
-        jax.random.key(0), None, p, rows.observations, rows.actions, jnp.ones(6, bool)))  # fmt: skip
+    agent: Any = None  # rollouts of this algorithm do not ask it
+
+    @eqx.filter_jit
+    def step(problem):
+        alive = jnp.ones(6, bool)
+        return algorithm._agent.step(jax.random.key(0), agent, problem, rows.observations, rows.actions, alive)
+
     one, two = (step(algorithm.against(each, problem))[0].next_observations for each in (members, moved))
     np.testing.assert_allclose(two[:, 0] - one[:, 0], 7.0, rtol=1e-4)

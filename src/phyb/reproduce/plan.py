@@ -28,6 +28,8 @@ class Planned:
     settings: Settings
     options: tuple[str, ...] = ()
     """What the command line is told beyond the preset, so that it arrives at `settings`."""
+    cache: Path | None = None
+    """Folder of trained pools; None leaves the choice to the run."""
 
     @property
     def name(self) -> str:
@@ -40,10 +42,15 @@ class Planned:
         return self.folder.parent / f"{self.name}.txt"
 
     @property
+    def recipe(self) -> list[str]:
+        """The command line after `phyb` with which anyone can make this run, wherever they keep it."""
+        return ["train", self.task, "--algorithm", self.algorithm, "--seed", str(self.seed), *self.options]
+
+    @property
     def words(self) -> list[str]:
-        """The command line after `phyb`."""
-        words = ["train", self.task, "--algorithm", self.algorithm, "--seed", str(self.seed)]
-        return [*words, "--out", str(self.folder), "--resume", *self.options]
+        """The command line after `phyb` with which it is made here."""
+        places = [] if self.cache is None else ["--cache", str(self.cache)]
+        return [*self.recipe, "--out", str(self.folder), "--resume", *places]
 
     @property
     def process_words(self) -> list[str]:
@@ -117,8 +124,8 @@ def plan_runs(
         for name in algorithms:
             usual = preset("cpu", name, task)
             fitting = _fitting(usual, changes(usual))
-            options = (*options_of(fitting), *(() if cache is None else ("--cache", str(cache))))
-            runs.append(Planned(task, name, seed, out / f"{name}-seed{seed}", changed(usual, fitting), options))
+            settings, options = changed(usual, fitting), tuple(options_of(fitting))
+            runs.append(Planned(task, name, seed, out / f"{name}-seed{seed}", settings, options, cache))
     return runs
 
 

@@ -138,7 +138,7 @@ def outcome_of(planned: Planned) -> Outcome:
         return Outcome(
             algorithm=planned.algorithm,
             seed=planned.seed,
-            command=" ".join(["phyb", *planned.words]),
+            command=" ".join(["phyb", *planned.recipe]),
             score=float(found["normalized_score"]),
             mean_return=float(found["mean_return"]),
             std_error=float(found["std_error"]),
