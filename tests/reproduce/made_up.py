@@ -60,4 +60,4 @@ class Script(Planned):
 
 def script(folder: Path, text: str, pool: str | None = None) -> Script:
     folder.mkdir(parents=True)
-    return Script("liquidation", "bc", 0, folder, preset("cpu", "bc"), (), text, pool)
+    return Script("liquidation", "bc", 0, folder, preset("cpu", "bc"), script=text, pool_name=pool)
