@@ -20,7 +20,7 @@ demo: $(READY)  ## train PhyB on the liquidation task and write a report (minute
 	$(BIN)/phyb train liquidation --resume
 
 test: lint  ## linters, types and all tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## ruff and pyright
 	$(BIN)/ruff check .
