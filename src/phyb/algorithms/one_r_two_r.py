@@ -33,7 +33,7 @@ from phyb.algorithms.model_sac import (
 )
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.sac import SACState
-from phyb.policy.quantile import Risk, distort
+from phyb.policy.quantile import Risk, check_risk, distort
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +58,7 @@ class OneRTwoRConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fits = {"cvar": 0.0 < self.risk_amount <= 1.0, "wang": self.risk_amount >= 0.0, "neutral": True}
-        if not fits.get(self.risk, True):
-            raise ValueError(
-                f"risk_amount must lie in (0, 1] with cvar and not be negative with wang, found {self.risk_amount}"
-            )
+        check_risk(self.risk, self.risk_amount)
         if self.tail == "pooled" and self.risk != "cvar":
             raise ValueError(f"tail can only be pooled where risk is cvar, found {self.risk}")
 

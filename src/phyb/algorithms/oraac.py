@@ -29,7 +29,7 @@ from phyb.algorithms.learner import (
 from phyb.algorithms.problem import Problem, Rows
 from phyb.networks import MLP, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
-from phyb.policy.quantile import QuantileCritic, Risk, distort, quantile_huber_loss
+from phyb.policy.quantile import QuantileCritic, Risk, check_risk, distort, quantile_huber_loss
 from phyb.policy.vae import VAE, PerturbedDecoder, prior_latents, vae_loss
 
 
@@ -78,11 +78,7 @@ class ORAACConfig(CriticConfig):
     """Updates between two steps of the policy. Higher lets the critic settle."""
 
     def __post_init__(self) -> None:
-        fits = {"cvar": 0.0 < self.risk_amount <= 1.0, "wang": self.risk_amount >= 0.0, "neutral": True}
-        if not fits.get(self.risk, True):
-            raise ValueError(
-                f"risk_amount must lie in (0, 1] with cvar and not be negative with wang, found {self.risk_amount}"
-            )
+        check_risk(self.risk, self.risk_amount)
 
 
 PRESETS = {

@@ -63,6 +63,17 @@ def quantile_huber_loss(
     return jnp.mean(jnp.abs(levels[..., :, None] - (error < 0)) * rounded)
 
 
+def check_risk(risk: Risk, amount: float) -> None:
+    """Refuse an amount that this kind of caution does not have.
+
+    Raises:
+        ValueError: it is out of range.
+    """
+    fits = {"cvar": 0.0 < amount <= 1.0, "wang": amount >= 0.0, "neutral": True}
+    if not fits.get(risk, True):
+        raise ValueError(f"risk_amount must lie in (0, 1] with cvar and not be negative with wang, found {amount}")
+
+
 def distort(levels: Float[Array, "*dims"], risk: Risk, amount: float) -> Float[Array, "*dims"]:
     """Levels seen with caution: the mean of the quantiles at `distort(tau)`, tau from U(0, 1), is the risk measure.
 
