@@ -140,7 +140,7 @@ def test_the_evaluation_phase_keeps_the_weights_at_the_reference(algorithm, prob
     assert [bool(told["divergence"] > 1e-3) for told in metrics] == [False, False, True, True]
     improve = improvement(algorithm, problem)
     step, candidates, observations = improve(states[1])
-    q = states[1].critics.least(observations, squash(candidates.draws))
+    q = states[1].critics.judge(observations, squash(candidates.draws))
     np.testing.assert_array_equal(step.weights, candidates.reference)
     np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
     step, candidates, _ = improve(states[2])

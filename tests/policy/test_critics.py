@@ -31,7 +31,7 @@ def test_least_is_the_smaller_critic_for_each_of_several_actions():
         jax.random.normal(jax.random.key(1), (7, 3)),
         jax.random.normal(jax.random.key(2), (7, 5, 2)),
     )
-    least = critics.least(observations, actions)
+    least = critics.judge(observations, actions)
     assert least.shape == (7, 5)
     for column in range(5):
         both = critics(observations, actions[:, column])

@@ -29,7 +29,7 @@ from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import clone, fit_returns
-from phyb.policy.critics import Critics, ValueNetwork
+from phyb.policy.critics import Critics, ValueNetwork, Vote
 from phyb.policy.mirror import MirrorStep, Scope, mirror_step, step_size_for
 from phyb.policy.policy import Policy
 
@@ -89,6 +89,9 @@ class PhyBConfig:
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
     improve_with: Literal["online", "target"] = "online"
     """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
+    critic_vote: Vote = "least"
+    """least: an action is worth the smaller of both critics' values (released code); mean: their mean. The gap between
+    the critics enters every backup, so that with a long horizon the least of two may lie far below either's truth."""
 
     # --- Rows and rollouts ---
     real_batch_size: int = 128
@@ -310,7 +313,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         """The mirror step on the candidates; during the evaluation phase the reference itself."""
         cfg = self.config
         judges = state.slow_critics if cfg.improve_with == "target" else state.critics
-        q = judges.least(observations, squash(candidates.draws))
+        q = judges.judge(observations, squash(candidates.draws), cfg.critic_vote)
         beta = jnp.full((), cfg.step_size)
         if cfg.step_size_rule == "target":
             per_state = cfg.step_size_scope == "state"
@@ -375,7 +378,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         cfg = self.config
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
         candidates = propose(key, state.actor(observations), state.reference.average(observations), counts)
-        q = critics.least(observations, squash(candidates.draws))
+        q = critics.judge(observations, squash(candidates.draws), cfg.critic_vote)
         return mirror_step(q, candidates.reference, state.step_size, cfg.potential_mix).value
 
     def _real_target(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -11,6 +12,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.networks import MLP
 from phyb.policy.actor import Actor
+
+Vote = Literal["least", "mean"]
+"""How two critics' values become one."""
 
 
 class Critics(eqx.Module):
@@ -29,12 +33,16 @@ class Critics(eqx.Module):
         rows = jnp.concatenate([observations, actions], axis=-1)
         return jax.vmap(lambda network: network(rows)[..., 0])(self.networks)
 
-    def least(
-        self, observations: Float[Array, "rows obs"], actions: Float[Array, "rows candidates act"]
+    def judge(
+        self,
+        observations: Float[Array, "rows obs"],
+        actions: Float[Array, "rows candidates act"],
+        vote: Vote = "least",
     ) -> Float[Array, "rows candidates"]:
-        """The smaller of both critics' values for several actions at each observation."""
+        """The smaller of both critics' values, or their mean, for several actions at each observation."""
         shape = (*actions.shape[:-1], observations.shape[-1])
-        return jnp.min(self(jnp.broadcast_to(observations[..., None, :], shape), actions), axis=0)
+        both = self(jnp.broadcast_to(observations[..., None, :], shape), actions)
+        return jnp.min(both, axis=0) if vote == "least" else jnp.mean(both, axis=0)
 
 
 class ValueNetwork(eqx.Module):
