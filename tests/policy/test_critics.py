@@ -25,17 +25,18 @@ def test_both_critics_see_observation_and_action_and_differ():
     assert all(np.all(np.any(part != 0, axis=-1)) for part in slope)
 
 
-def test_least_is_the_smaller_critic_for_each_of_several_actions():
+def test_judge_takes_the_smaller_critic_or_the_mean_for_each_of_several_actions():
     critics = Critics(jax.random.key(0), 3, 2, (8,))
     observations, actions = (
         jax.random.normal(jax.random.key(1), (7, 3)),
         jax.random.normal(jax.random.key(2), (7, 5, 2)),
     )
-    least = critics.judge(observations, actions)
+    least, mean = (critics.judge(observations, actions, vote) for vote in ("least", "mean"))
     assert least.shape == (7, 5)
     for column in range(5):
         both = critics(observations, actions[:, column])
         np.testing.assert_allclose(least[:, column], both.min(axis=0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mean[:, column], both.mean(axis=0), rtol=1e-5, atol=1e-6)
     chosen = np.asarray(jnp.argmin(critics(jnp.repeat(observations[:, None], 5, 1), actions), axis=0))
     assert set(chosen.ravel().tolist()) == {0, 1}, "each critic is the smaller one somewhere"
 
