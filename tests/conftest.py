@@ -12,8 +12,8 @@ def _own_pool_cache(tmp_path_factory, monkeypatch):
 
 
 def pytest_configure(config):
-    # Two workers with two compute threads each would fight for the cores of a small machine; and most of what is compiled
-    # here runs once, so that optimising it takes longer than it saves.
+    # Two workers with two compute threads each would fight for the cores of a small machine; and most of what is
+    # compiled here runs once, so that optimising it takes longer than it saves.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
 

@@ -14,7 +14,7 @@ from phyb.data.collect import collect_liquidation
 from phyb.dynamics.pool import Pool, Prediction
 from phyb.envs.liquidation import DEFAULT_SPEC, ENV_ID
 from phyb.envs.tasks import liquidation_termination
-from phyb.evaluation.belief_return import belief_returns
+from phyb.evaluation.belief_return import Episodes, belief_returns
 from phyb.evaluation.returns import episode_returns
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
@@ -49,10 +49,10 @@ class ExactPool(eqx.Module):
         return jnp.zeros(self.size)
 
 
-def problem_of(*withheld):
+def problem_of(*withheld, discount=1.0):
     pool = cast(Pool, ExactPool(jnp.asarray(withheld)))
     log = collect_liquidation(5000, 0)
-    return make_problem(log, pool, discount=1.0, horizon=20, termination=liquidation_termination)
+    return make_problem(log, pool, discount=discount, horizon=20, termination=liquidation_termination)
 
 
 HONEST = problem_of(0.0, 0.0, 0.0)
@@ -65,6 +65,10 @@ def constant_policy(draw: float) -> Policy:
 
 
 def imagined(policy: Policy, problem=HONEST, start=(0.0, 100.0, 1.0), **kwargs) -> np.ndarray:
+    return episodes(policy, problem, start, **kwargs).total
+
+
+def episodes(policy: Policy, problem=HONEST, start=(0.0, 100.0, 1.0), **kwargs) -> Episodes:
     value = ValueNetwork(jax.random.key(1), 3, (8,))
     config = BeliefConfig(ensemble_size=3, noise_samples=2, **{"subset_size": 3, **kwargs})
     starts = np.tile(np.array([start], np.float32), (2000, 1))
@@ -105,3 +109,12 @@ def test_the_belief_follows_the_models_that_promise_least():
 
 def test_the_same_key_gives_the_same_returns():
     assert np.array_equal(imagined(constant_policy(0.3)), imagined(constant_policy(0.3)))
+
+
+def test_the_discounted_return_counts_a_second_sale_at_the_discount():
+    half = constant_policy(float(np.arctanh(0.5)))
+    start = (18.0, 100.0, 1.0)
+    plain, halved = (episodes(half, problem_of(0.0, 0.0, 0.0, discount=gamma), start) for gamma in (1.0, 0.5))
+    np.testing.assert_array_equal(plain.total, plain.discounted)
+    np.testing.assert_array_equal(halved.total, plain.total)
+    np.testing.assert_allclose(halved.discounted, 50.0 + 0.5 * (plain.total - 50.0), rtol=1e-5)

@@ -88,6 +88,7 @@ def metrics(simulator=True):
             "step": step,
             "belief_return": true - 4,
             "belief_std_error": 0.5,
+            "belief_discounted": true - 4,
             "start_value": true,
         }
         if simulator:

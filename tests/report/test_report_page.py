@@ -174,6 +174,15 @@ def test_a_broken_promise_is_said_plainly(tmp_path):
     assert "Belief is a lower bound no" in words
 
 
+def test_critics_are_held_against_episodes_under_the_belief(folder, tmp_path):
+    assert "they agree" in text_of(write_report(folder).read_text(encoding="utf-8"))
+    wrong = metrics()
+    wrong[-1] = wrong[-1] | {"start_value": 83.0, "belief_discounted": 164.0}
+    write_run(tmp_path, config=config(), result=result(), metrics=wrong, diagnostics=diagnostics())
+    words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert "expect 83.0, discounted; episodes under the belief earn 164.0: 49% too little" in words
+
+
 @pytest.mark.parametrize(
     "content", [{"config": {}}, {"result": {}}, {"metrics": []}, {"config": {"task": "liquidation"}}]
 )

@@ -17,10 +17,9 @@ from phyb.envs.oracle import rule_return
 from phyb.envs.rules import RULES
 from phyb.envs.tasks import find_task, normalized_score
 from phyb.errors import UsageError
-from phyb.evaluation.belief_return import belief_returns
+from phyb.evaluation.belief_return import Episodes, belief_returns
 from phyb.evaluation.film import check_film_path, film_episode
 from phyb.evaluation.returns import (
-    ReturnSummary,
     episode_returns,
     mean_interval,
     runs_fast,
@@ -49,9 +48,14 @@ def judge_on_the_way(job: Job, policy: Policy, state: Any, problem: Problem, ste
         found |= {"true_return": real.mean, "true_std_error": real.std_error}
         if job.task is not None:
             found["normalized_score"] = normalized_score(job.task, real.mean)
-    imagined, value = _belief_summary(job, policy, state, problem, starts, step), job.algorithm.value(state, problem)
-    if imagined is not None:
-        found |= {"belief_return": imagined.mean, "belief_std_error": imagined.std_error}
+    episodes, value = _believed(job, policy, state, problem, starts, step), job.algorithm.value(state, problem)
+    if episodes is not None:
+        imagined = summarize(episodes.total)
+        found |= {
+            "belief_return": imagined.mean,
+            "belief_std_error": imagined.std_error,
+            "belief_discounted": float(episodes.discounted.mean()),
+        }
     if value is not None:
         found["start_value"] = float(value(problem.standardizer(problem.starts)).mean() * problem.reward_scale)
     return found
@@ -67,16 +71,14 @@ def _stoppable(policy: Policy, stop: StopRequests) -> Callable[[np.ndarray], np.
     return act
 
 
-def _belief_summary(
-    job: Job, policy: Policy, state: Any, problem: Problem, starts: np.ndarray, step: int
-) -> ReturnSummary | None:
+def _believed(job: Job, policy: Policy, state: Any, problem: Problem, starts: np.ndarray, step: int) -> Episodes | None:
     """None without models or a value to rank them by. Algorithms without a belief are judged under the default one."""
     value = job.algorithm.value(state, problem)
     if problem.world is None or value is None:
         return None
     key = jax.random.fold_in(jax.random.key(job.seed), 1_000_000_007 + step)
     belief = getattr(job.settings.agent, "belief", BeliefConfig())
-    return summarize(belief_returns(key, policy, value, problem, belief, starts))
+    return belief_returns(key, policy, value, problem, belief, starts)
 
 
 def judge(job: Job, policy: Policy, state: Any, problem: Problem) -> dict[str, Any]:
@@ -117,9 +119,10 @@ def judge(job: Job, policy: Policy, state: Any, problem: Problem) -> dict[str, A
                 result["normalized_score"] = normalized_score(job.task, real.mean)
             if result["optimal_return"] is not None:
                 result["regret"] = result["optimal_return"] - real.mean
-        imagined = _belief_summary(job, policy, state, problem, starts, job.settings.training.steps + 1)
+        episodes = _believed(job, policy, state, problem, starts, job.settings.training.steps + 1)
     result |= {"belief_return": None, "belief_std_error": None}
-    if imagined is not None:
+    if episodes is not None:
+        imagined = summarize(episodes.total)
         result |= {"belief_return": imagined.mean, "belief_std_error": _finite_or_none(imagined.std_error)}
     result["belief_is_lower_bound"] = _is_lower_bound(result)
     if job.task is not None and job.task.name == "liquidation":

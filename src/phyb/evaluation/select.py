@@ -323,7 +323,7 @@ def _estimate(
             advance(place, candidate.name)
             told = belief_returns(belief_key, candidate.policy, fitted.q, problem, belief, again)
             plain = belief_returns(belief_key, candidate.policy, _no_value, problem, average_of_models(belief), again)
-            for name, found in zip(ESTIMATES, (told[None], plain[None], fitted.values), strict=True):
+            for name, found in zip(ESTIMATES, (told.total[None], plain.total[None], fitted.values), strict=True):
                 values[name].append(found.astype(np.float64))
     return values, [fitted.drift for fitted in fits]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from phyb.report.figures import curve_panel
 from phyb.report.source import RunData, mapping, number, series
 
 NO_SIMULATOR = "No simulator was given, so true returns are not known; only the belief can judge the policy."
+CRITICS_MAY_BE_OFF = 0.15
+"""Share of the discounted return under the belief by which the learned value may differ before the report says so."""
 NO_JUDGE = "No simulator was given and no models were learned, so nothing can judge the policy."
 
 
@@ -208,6 +212,24 @@ def belief_against_truth(run: RunData) -> Section | None:
             f"Here the promise went from {show(promised[0])} to {show(promised[-1])}; what would be delivered is "
             "not known."
         )
+    sentences += _critics_against_belief(lines)
     return Section(
         "belief", "Belief against truth" if judged else "Return under the belief", sentences, [panel], short="Belief"
     )
+
+
+def _critics_against_belief(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether the last values agree with what the belief's own episodes earn; critics that do not are poor guides."""
+    value, earned = (number(lines[-1].get(key)) for key in ("start_value", "belief_discounted"))
+    if value is None or earned is None:
+        return []
+    told = f"Of start states critics expect {show(value)}, discounted; episodes under the belief earn {show(earned)}"
+    gap = (value - earned) / max(abs(earned), 1e-9)
+    if abs(gap) <= CRITICS_MAY_BE_OFF:
+        return [told + ": they agree."]
+    way = "much" if gap > 0 else "little"
+    return [
+        f"{told}: {abs(gap):.0%} too {way}. Critics that far off are poor guides. Let the slow copies follow faster "
+        "(--target-rate) or evaluate longer before improving (--evaluation-steps); where the critics stay too low, try "
+        "--critic-vote mean."
+    ]
