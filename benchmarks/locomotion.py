@@ -60,6 +60,9 @@ ABLATIONS = {
     "no-bregman": ("--step-size-rule", "fixed", "--step-size", "0.001"),
     "values-from-zero": ("--return-steps", "0"),
 }
+VOTES = ("least", "mean")
+JUDGED = ("hopper-medium", "hopper-medium-replay")
+"""Logs on which the clone is only evaluated, by either vote of the critics."""
 PLAN = (
     *(Planned("hopper-medium-replay", seed) for seed in (0, 1, 2)),
     *(
@@ -73,6 +76,11 @@ PLAN = (
         )
     ),
     *(Planned(ABLATED, 0, variant, options) for variant, options in ABLATIONS.items()),
+    *(
+        Planned(log, 0, f"judged-by-{vote}", ("--critic-vote", vote, "--steps", "4000", "--evaluation-steps", "4000"))
+        for log in JUDGED
+        for vote in VOTES
+    ),
 )
 
 
@@ -114,6 +122,8 @@ def gather(runs: Path) -> list[dict[str, Any]]:
                     "step": [line["step"] for line in looks],
                     "score": [line["normalized_score"] for line in looks],
                     "belief": [score(line["belief_return"]) for line in looks],
+                    "start_value": [line["start_value"] for line in looks],
+                    "belief_discounted": [line["belief_discounted"] for line in looks],
                 },
                 "versions": result["versions"],
             }
@@ -134,6 +144,15 @@ def table(found: list[dict[str, Any]]) -> str:
             f"| **{run['score']:.1f}** ± {run['score_std_error']:.1f} | {run['belief']:.1f} "
             f"| {sum(run['minutes'].values()):.0f} |"
         )
+    return "\n".join(lines)
+
+
+def table_of_critics(found: list[dict[str, Any]]) -> str:
+    """A Markdown table: what critics expect of start states beside what episodes under the belief earn from there."""
+    lines = ["| log | vote | critics expect | episodes under the belief earn |", "|---|---|---|---|"]
+    for run in found:
+        value, earned = (run["curve"][name][-1] for name in ("start_value", "belief_discounted"))
+        lines.append(f"| {run['log']} | {run['variant'].removeprefix('judged-by-')} | {value:.0f} | {earned:.0f} |")
     return "\n".join(lines)
 
 
@@ -158,11 +177,12 @@ def publish(found: list[dict[str, Any]]) -> None:
     write_json(ROOT / DATA, found)
     PICTURES.mkdir(parents=True, exist_ok=True)
     main = [run for run in found if run["variant"] == "phyb"]
-    ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0]
+    judged = [run for run in found if run["variant"].startswith("judged-by-")]
+    ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0 and run not in judged]
     pictures = {log: [run for run in main if run["log"] == log] for log in dict.fromkeys(run["log"] for run in main)}
     for name, runs in (pictures | ({"ablations": ablated} if ablated else {})).items():
         picture(runs, PICTURES / f"{name}.svg")
-    put_between_marks(PAGE, {"main": table(main), "ablations": table(ablated)})
+    put_between_marks(PAGE, {"main": table(main), "ablations": table(ablated), "critics": table_of_critics(judged)})
 
 
 def main() -> None:
