@@ -20,8 +20,9 @@ from phyb.data.collect import collect_liquidation
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
-from phyb.dynamics.fit import Keeping, Look, PoolConfig, split_rows
+from phyb.dynamics.fit import Keeping, Look, PoolConfig
 from phyb.dynamics.pool import Pool
+from phyb.dynamics.rows import split_rows
 from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
 from phyb.envs.endings import Ending, compare, resolve

@@ -7,11 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from phyb.data.log import Log
-from phyb.dynamics.fit import Keeping, PoolConfig, _prepare, _start, _steps, bootstrap_rows, fit_pool, split_rows
+from phyb.dynamics.fit import Keeping, PoolConfig, _start, _steps, bootstrap_rows, fit_pool
+from phyb.dynamics.rows import prepare, split_rows
 from phyb.errors import DivergenceError, InterruptedRunError
 from phyb.interrupt import StopRequests
 from phyb.storage.store import Store
@@ -151,7 +149,7 @@ def test_places_of_a_bootstrap_sample_are_those_of_the_whole_sample(rows):
 
 
 def test_each_member_learns_from_its_own_bootstrap_sample_alone(small_log):
-    *_, train, _ = _prepare(small_log, QUICK, SEED)
+    train = prepare(small_log, QUICK.holdout_fraction, SEED).train
     rows = len(train.done)
     keys = jax.random.split(jax.random.key(0), 2)
     state = _start(keys, (train.inputs.shape[1], train.targets.shape[1]), QUICK)
@@ -184,43 +182,6 @@ def test_a_loss_that_is_not_finite_stops_training(small_log, broken):
         small_log = dataclasses.replace(small_log, rewards=np.full(len(small_log), np.nan, np.float32))
     with pytest.raises(DivergenceError, match="20 steps"):
         fit_pool(small_log, dataclasses.replace(QUICK, model_learning_rate=rate), SEED)
-
-
-@st.composite
-def episode_lengths(draw):
-    return draw(st.lists(st.integers(1, 9), min_size=1, max_size=30))
-
-
-def log_of(lengths):
-    rows = sum(lengths)
-    ends = np.zeros(rows, bool)
-    ends[np.cumsum(lengths) - 1] = True
-    zeros = np.zeros((rows, 1), np.float32)
-    bound = np.ones(1, np.float32)
-    return Log(zeros, zeros, zeros[:, 0], zeros, ends, np.zeros(rows, bool), -bound, bound)
-
-
-@given(lengths=episode_lengths(), fraction=st.floats(0.05, 0.5), seed=st.integers(0, 100))
-@settings(max_examples=100, deadline=None)
-def test_hold_out_rows_never_overlap_training_and_whole_episodes_stay_together(lengths, fraction, seed):
-    log = log_of(lengths)
-    train, holdout = split_rows(log, fraction, seed)
-    assert len(train) > 0
-    assert len(holdout) > 0
-    if len(log) == 1:
-        return
-    np.testing.assert_array_equal(np.sort(np.concatenate([train, holdout])), np.arange(len(log)))
-    if len(lengths) >= 5:
-        episode = log.episode_of_row
-        assert not set(episode[train]) & set(episode[holdout])
-        held = len(set(episode[holdout]))
-        assert held == pytest.approx(fraction * len(lengths), abs=1.0)
-
-
-def test_another_seed_holds_out_other_episodes():
-    log = log_of([3] * 40)
-    np.testing.assert_array_equal(split_rows(log, 0.2, 1)[1], split_rows(log, 0.2, 1)[1])
-    assert set(split_rows(log, 0.2, 1)[1]) != set(split_rows(log, 0.2, 2)[1])
 
 
 class _StopAfter(StopRequests):

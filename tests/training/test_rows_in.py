@@ -16,7 +16,7 @@ from phyb.belief.backup import BeliefConfig
 from phyb.data import save_log
 from phyb.data.collect import collect_liquidation
 from phyb.data.disk import put_on_disk
-from phyb.dynamics import fit
+from phyb.dynamics import rows
 from phyb.dynamics.cache import cached_pool
 from phyb.dynamics.fit import PoolConfig, fit_pool
 from phyb.errors import MemoryShortError
@@ -85,11 +85,11 @@ def test_a_problem_on_disk_is_the_problem_in_memory_and_no_copy(log, on_disk, po
 
 def test_a_large_holdout_is_judged_by_a_part_of_it_under_another_name(log, on_disk, tmp_path, monkeypatch):
     def held(log, rows_in=None):
-        return len(fit._prepare(log, POOL, 0, rows_in)[3].done)
+        return len(rows.prepare(log, POOL.holdout_fraction, 0, rows_in).holdout.done)
 
     whole = held(log)
     assert held(on_disk, tmp_path / "rows") == whole
-    monkeypatch.setattr(fit, "MOST_HOLDOUT_ROWS", whole - 5)
+    monkeypatch.setattr(rows, "MOST_HOLDOUT_ROWS", whole - 5)
     assert held(on_disk, tmp_path / "rows") == whole - 5
     monkeypatch.setattr("phyb.dynamics.cache.MOST_HOLDOUT_ROWS", whole - 5)
     options = {"learn_termination": False, "folder": tmp_path}

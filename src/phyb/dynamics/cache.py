@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import MOST_HOLDOUT_ROWS, Keeping, Look, PoolConfig, Progress, fit_pool, split_rows
+from phyb.dynamics.fit import Keeping, Look, PoolConfig, Progress, fit_pool
 from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
+from phyb.dynamics.rows import MOST_HOLDOUT_ROWS, split_rows
 from phyb.errors import DataError, StorageError
 from phyb.networks import Standardizer
 from phyb.storage.store import Store

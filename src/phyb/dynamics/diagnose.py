@@ -134,7 +134,7 @@ def diagnose(
     Args:
         pool: the models.
         log: the log they were trained on.
-        holdout_rows: row numbers of the log kept away from training, see `phyb.dynamics.fit.split_rows`.
+        holdout_rows: row numbers of the log kept away from training, see `phyb.dynamics.rows.split_rows`.
         termination: how imagined episodes end: a rule, "learned", or "none" (then ends are not judged).
         training: how its training ended, see `phyb.dynamics.verdict.how_training_ended`.
         lengths: rollout lengths to measure; lengths that too few hold-out episodes reach are left out.

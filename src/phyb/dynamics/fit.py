@@ -17,18 +17,17 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.extend.random import threefry_2x32
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.data.log import Log
 from phyb.dynamics.model import GaussianModel, cross_entropy, gaussian_nll, training_loss
 from phyb.dynamics.pool import Pool
+from phyb.dynamics.rows import Rows, prepare
 from phyb.errors import DataError, DivergenceError, InterruptedRunError
 from phyb.interrupt import Pieces, StopRequests
-from phyb.networks import Standardizer, gradient_step, select, start_optimizer
-from phyb.storage.mapped import on_device, write_rows
+from phyb.networks import gradient_step, select, start_optimizer
 from phyb.storage.store import Store
 
 
@@ -63,18 +62,6 @@ class PoolConfig:
     """Pull on the learned bounds of the predicted noise. Higher keeps them tighter."""
     members_at_once: int = 25
     """Members trained side by side. Lower it when memory is short; only rounding depends on it."""
-
-
-MOST_HOLDOUT_ROWS = 100_000
-"""Hold-out rows that the members of a log on disk are judged by; they are evenly spread, and kept in memory."""
-
-
-class Rows(NamedTuple):
-    """Rows as a model sees them: standardised inputs and outputs, and the termination label."""
-
-    inputs: Float[Array, "rows inp"]
-    targets: Float[Array, "rows out"]
-    done: Bool[Array, " rows"]
 
 
 class MemberState(NamedTuple):
@@ -154,7 +141,7 @@ def fit_pool(
         rows_in: a folder for the training rows of a log that is on disk; None keeps them in memory. The pool is the
             same, unless the hold-out is so large that only `MOST_HOLDOUT_ROWS` of it are looked at.
     """
-    inputs, outputs, train, holdout = _prepare(log, config, seed, rows_in)
+    inputs, outputs, train, holdout = prepare(log, config.holdout_fraction, seed, rows_in)
     done_weight = 1.0 if learn_termination and bool(log.terminated.any()) else 0.0
     sizes = (train.inputs.shape[1], train.targets.shape[1])
     keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(jnp.arange(config.pool_size))
@@ -253,70 +240,6 @@ class _Group:
         about = {"looks": self.looks, "curve": self.curve, "finished": self._is_finished}
         self._keeping.store.save_tree(self._name, self.state, about)
         self._saved_at = time.monotonic()
-
-
-def split_rows(log: Log, holdout_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers for training and for hold-out; whole episodes go to one side, since neighbouring rows are alike.
-
-    A log of very few episodes is cut inside its episodes instead: the last share of its rows is held out.
-    """
-    episode = log.episode_of_row
-    count = int(episode[-1]) + 1
-    if count < 5:
-        cut = max(1, min(round(len(log) * (1.0 - holdout_fraction)), len(log) - 1))
-        return np.arange(cut), np.arange(min(cut, len(log) - 1), len(log))
-    held = np.random.default_rng([seed, 0x40]).permutation(count)[: max(1, round(count * holdout_fraction))]
-    is_held = np.isin(episode, held)
-    return np.flatnonzero(~is_held), np.flatnonzero(is_held)
-
-
-def _prepare(
-    log: Log, config: PoolConfig, seed: int, rows_in: Path | None = None
-) -> tuple[Standardizer, Standardizer, Rows, Rows]:
-    train_rows, holdout_rows = split_rows(log, config.holdout_fraction, seed)
-    if rows_in is not None:
-        return _prepare_on_disk(log, train_rows, holdout_rows, rows_in)
-    raw_inputs = jnp.concatenate([log.observations, log.actions], axis=1)
-    change = log.next_observations.astype(np.float64) - log.observations
-    raw_targets = jnp.asarray(np.concatenate([change, log.rewards[:, None]], axis=1), jnp.float32)
-    inputs, outputs = Standardizer.fit(raw_inputs[train_rows]), Standardizer.fit(raw_targets[train_rows])
-    everything = Rows(inputs(raw_inputs), outputs(raw_targets), jnp.asarray(log.terminated))
-    train, holdout = (jax.tree.map(lambda leaf, r=rows: leaf[r], everything) for rows in (train_rows, holdout_rows))
-    return inputs, outputs, train, holdout
-
-
-def _prepare_on_disk(
-    log: Log, train_rows: np.ndarray, holdout_rows: np.ndarray, folder: Path
-) -> tuple[Standardizer, Standardizer, Rows, Rows]:
-    """The numbers of `_prepare`, bit for bit, a block at a time; training rows go to files that the device reads."""
-
-    def raw_inputs(rows: np.ndarray) -> np.ndarray:
-        return np.concatenate([log.observations[rows], log.actions[rows]], axis=1).astype(np.float32)
-
-    def raw_targets(rows: np.ndarray) -> np.ndarray:
-        change = log.next_observations[rows].astype(np.float64) - log.observations[rows]
-        return np.concatenate([change, log.rewards[rows][:, None]], axis=1).astype(np.float32)
-
-    def write(name: str, raw: Callable[[np.ndarray], np.ndarray]) -> tuple[Standardizer, Array]:
-        shape = (len(train_rows), raw(train_rows[:1]).shape[1])
-        array = write_rows(folder / name, shape, np.float32, lambda block: raw(train_rows[block]))
-        units = jax.block_until_ready(Standardizer.fit(on_device(array)))
-        array = write_rows(
-            folder / f"{name}-standard", shape, np.float32, lambda block: np.asarray(units(array[block]))
-        )
-        (folder / name).unlink()
-        return units, on_device(array)
-
-    if len(holdout_rows) > MOST_HOLDOUT_ROWS:
-        holdout_rows = holdout_rows[np.linspace(0, len(holdout_rows) - 1, MOST_HOLDOUT_ROWS).astype(np.int64)]
-    (inputs, train_inputs), (outputs, train_targets) = write("inputs", raw_inputs), write("targets", raw_targets)
-    train = Rows(train_inputs, train_targets, jnp.asarray(log.terminated[train_rows]))
-    held = Rows(
-        inputs(jnp.asarray(raw_inputs(holdout_rows))),
-        outputs(jnp.asarray(raw_targets(holdout_rows))),
-        jnp.asarray(log.terminated[holdout_rows]),
-    )
-    return inputs, outputs, train, held
 
 
 def _optimizer(config: PoolConfig) -> optax.GradientTransformation:

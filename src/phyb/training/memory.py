@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 from pathlib import Path
 
-from phyb.dynamics.fit import MOST_HOLDOUT_ROWS
+from phyb.dynamics.rows import MOST_HOLDOUT_ROWS
 from phyb.errors import MemoryShortError
 from phyb.training.settings import Settings
 
