@@ -147,6 +147,15 @@ def test_the_evaluation_phase_keeps_the_weights_at_the_reference(algorithm, prob
     assert float(jnp.abs(step.weights - candidates.reference).max()) > 0.1
 
 
+@pytest.mark.parametrize("vote", ["least", "mean"])
+def test_the_vote_of_the_critics_decides_what_candidates_are_worth(problem, later, vote):
+    state = later[0][1]
+    algorithm = PhyB(dataclasses.replace(CONFIG, critic_vote=vote), total_steps=10)
+    step, candidates, observations = improvement(algorithm, problem)(state)
+    q = state.critics.judge(observations, squash(candidates.draws), vote)
+    np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
+
+
 def test_what_the_pool_says_about_the_log_is_asked_once(problem):
     pool, known = problem.world.pool, remember(problem, block=64)  # the last block is shorter
     chosen = jnp.asarray([ROWS - 1, 0, 70, 70])
