@@ -61,8 +61,8 @@ ABLATIONS = {
     "values-from-zero": ("--return-steps", "0"),
 }
 VOTES = ("least", "mean")
-JUDGED = ("hopper-medium", "hopper-medium-replay")
-"""Logs on which the clone is only evaluated, by either vote of the critics."""
+JUDGED = "hopper-medium"
+"""The log on which the clone is only evaluated, by either vote of the critics."""
 PLAN = (
     *(Planned("hopper-medium-replay", seed) for seed in (0, 1, 2)),
     *(
@@ -77,8 +77,9 @@ PLAN = (
     ),
     *(Planned(ABLATED, 0, variant, options) for variant, options in ABLATIONS.items()),
     *(
-        Planned(log, 0, f"judged-by-{vote}", ("--critic-vote", vote, "--steps", "4000", "--evaluation-steps", "4000"))
-        for log in JUDGED
+        Planned(
+            JUDGED, 0, f"judged-by-{vote}", ("--critic-vote", vote, "--steps", "4000", "--evaluation-steps", "4000")
+        )
         for vote in VOTES
     ),
 )
