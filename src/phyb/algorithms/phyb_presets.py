@@ -105,7 +105,7 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "return_steps": 4000,
                 "evaluation_steps": 2500,
             },
-            "training": {"steps": 16_000, "evaluate_every": 2000, "checkpoint_every": 2000},
+            "training": {"steps": 8000, "evaluate_every": 2000, "checkpoint_every": 2000},
         }
     },
     "paper": {"hopper": _HOPPER},
