@@ -77,7 +77,7 @@ PRESETS = {
             "reward_units": "range",
             "penalty_weight": 0.02,  # about 5 where rewards are not divided by their range
         },
-        "training": {"steps": 10_000},
+        "training": {"steps": 30_000},
     },
     "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }

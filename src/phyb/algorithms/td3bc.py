@@ -46,7 +46,7 @@ PRESETS = {
             "actor_decay": 0.05,
             "critic_learning_rate": 1e-3,
         },
-        "training": {"steps": 20_000},
+        "training": {"steps": 100_000},
     },
     "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
 }

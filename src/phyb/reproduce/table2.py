@@ -35,9 +35,9 @@ _REFERENCE_EPISODES = 20_000
 def quick_changes(usual: Settings) -> Changes:
     """What --quick changes: a fifth of the log, short training everywhere, small evaluations.
 
-    Of the updates a tenth are made, a twentieth where models have to be asked in each.
+    Of the updates a tenth are made, a twentieth where models have to be asked in each, and at most 2,000.
     """
-    steps = max(500, usual.training.steps // (10 if usual.pool is None else 20))
+    steps = min(max(500, usual.training.steps // (10 if usual.pool is None else 20)), 2000)
     return {
         "pool": {"model_steps": 600, "model_check_every": 100},
         "agent": {"clone_steps": 300, "vae_steps": steps // 4},
