@@ -49,6 +49,16 @@ def test_actions_at_the_bounds_do_not_break_cloning(linear_policy, actor):
     assert float(jnp.mean(jnp.sign(chosen) == actions)) > 0.95
 
 
+def test_actions_beyond_the_largest_count_as_the_largest(linear_policy, actor):
+    observations = jnp.asarray(linear_policy[0])
+    told = {"steps": 200, "learning_rate": 1e-2, "batch_size": 128}
+    at_bound, inside = (
+        clone(jax.random.key(1), actor, observations, share * jnp.sign(observations[:, :1]), **told, largest_action=0.9)
+        for share in (1.0, 0.9)
+    )
+    np.testing.assert_array_equal(at_bound.trunk.weights[0], inside.trunk.weights[0])
+
+
 def test_no_steps_leave_the_actor_as_it_was(linear_policy, actor):
     observations, actions = (jnp.asarray(x) for x in linear_policy[:2])
     same = clone(jax.random.key(0), actor, observations, actions, steps=0, learning_rate=1.0, batch_size=2)

@@ -27,7 +27,7 @@ from phyb.algorithms.problem import Problem, Rows
 from phyb.belief.backup import Belief, BeliefConfig, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
-from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
+from phyb.policy.actor import LARGEST_ACTION, Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import clone, fit_returns
 from phyb.policy.critics import Critics, ValueNetwork, Vote
 from phyb.policy.mirror import MirrorStep, Scope, mirror_step, step_size_for
@@ -72,6 +72,10 @@ class PhyBConfig:
     """On logged rows, candidates drawn near the logged action. Higher keeps good logged actions in view."""
     logged_noise: float = 0.1
     """Spread around the logged action, before the tanh. Lower stays closer to the log."""
+
+    largest_action: float = LARGEST_ACTION
+    """Logged actions beyond this share of their bounds count as this share. Lower it, to 0.95 or so, where the log's
+    actions often lie at the bounds: before the tanh those are far away, and a Gaussian fitted to them is all noise."""
 
     # --- Networks and optimisers ---
     policy_hidden: tuple[int, ...] = (128, 128, 128)
@@ -123,6 +127,8 @@ class PhyBConfig:
             raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
         if self.actor_candidates < 1 or self.reference_candidates < 1:
             raise ValueError("actor_candidates and reference_candidates must be at least 1")
+        if not 0.0 < self.largest_action < 1.0:
+            raise ValueError(f"largest_action must lie between 0 and 1, both excluded, found {self.largest_action}")
 
 
 class PhyBState(NamedTuple):
@@ -182,6 +188,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 learning_rate=1e-3,
                 batch_size=cfg.real_batch_size,
                 standardizer=problem.standardizer,
+                largest_action=cfg.largest_action,
             ).with_spread(cfg.clone_spread)
         critics = Critics(critic_key, obs, act, cfg.policy_hidden)
         value = ValueNetwork(value_key, obs, cfg.policy_hidden)
@@ -297,7 +304,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         cfg, split = self.config, self.config.real_batch_size
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
         pi, mu = state.actor(observations), state.reference.average(observations)
-        near = unsquash(real.actions)
+        near = unsquash(real.actions, cfg.largest_action)
         logged = Gaussian(near, jnp.full_like(near, jnp.log(cfg.logged_noise)))
         key_real, key_imagined = jax.random.split(key)
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.networks import MLP, soft_clamp
 
-_LARGEST_ACTION = 0.999
+LARGEST_ACTION = 0.999
 _HALF_LOG_TWO_PI = 0.9189385332046727
 
 
@@ -81,9 +81,9 @@ def squash(draws: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
     return jnp.tanh(draws)
 
 
-def unsquash(actions: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
-    """From actions to draws; actions at the bounds are taken as 0.999 of them, so that the draw stays finite."""
-    return jnp.arctanh(jnp.clip(actions, -_LARGEST_ACTION, _LARGEST_ACTION))
+def unsquash(actions: Float[Array, "*rows act"], largest: float = LARGEST_ACTION) -> Float[Array, "*rows act"]:
+    """From actions to draws; actions beyond `largest` are taken as that, so that the draw stays finite."""
+    return jnp.arctanh(jnp.clip(actions, -largest, largest))
 
 
 class Candidates(NamedTuple):
