@@ -74,7 +74,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 _HOPPER = {"pool": {"model_hidden": (256, 256, 256, 256), "model_batch_size": 256}}
 TASKS: Mapping[str, Mapping[str, Any]] = {
     # A good pool first, then small steps from a known policy: values start from the log's returns and the policy from
-    # a narrowed clone, so that critics judge what is deployed before they lead anywhere.
+    # the clone, so that critics judge what is deployed before they lead anywhere.
     "cpu": {
         "locomotion": {
             "pool": {
@@ -101,7 +101,7 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "reference_rate": 3e-4,
                 "improve_with": "target",
                 "clone_steps": 5000,
-                "clone_spread": 0.5,
+                "largest_action": 0.95,
                 "return_steps": 4000,
                 "evaluation_steps": 2500,
             },
