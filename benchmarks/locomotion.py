@@ -62,9 +62,6 @@ ABLATIONS = {
 }
 LONGER = (("hopper-medium-replay", (0, 1, 2)), ("hopper-medium", (0,)), ("hopper-medium-expert", (0,)))
 """Runs of twice the length, on the logs where the preset stays behind what we hoped for."""
-VOTES = ("least", "mean")
-JUDGED = "hopper-medium"
-"""The log on which the clone is only evaluated, by either vote of the critics."""
 PLAN = (
     *(Planned("hopper-medium-replay", seed) for seed in (0, 1, 2)),
     *(
@@ -79,12 +76,6 @@ PLAN = (
     ),
     *(Planned(ABLATED, 0, variant, options) for variant, options in ABLATIONS.items()),
     *(Planned(log, seed, "longer", ("--steps", "16000")) for log, seeds in LONGER for seed in seeds),
-    *(
-        Planned(
-            JUDGED, 0, f"judged-by-{vote}", ("--critic-vote", vote, "--steps", "4000", "--evaluation-steps", "4000")
-        )
-        for vote in VOTES
-    ),
 )
 
 
@@ -151,15 +142,6 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def table_of_critics(found: list[dict[str, Any]]) -> str:
-    """A Markdown table: what critics expect of start states beside what episodes under the belief earn from there."""
-    lines = ["| log | vote | critics expect | episodes under the belief earn |", "|---|---|---|---|"]
-    for run in found:
-        value, earned = (run["curve"][name][-1] for name in ("start_value", "belief_discounted"))
-        lines.append(f"| {run['log']} | {run['variant'].removeprefix('judged-by-')} | {value:.0f} | {earned:.0f} |")
-    return "\n".join(lines)
-
-
 def picture(found: list[dict[str, Any]], path: Path) -> None:
     """Draw the score in the simulator and under the belief over the updates, one colour per run."""
     with drawing((6.0, 3.4)) as (figure, axes):
@@ -181,13 +163,12 @@ def publish(found: list[dict[str, Any]]) -> None:
     write_json(ROOT / DATA, found)
     PICTURES.mkdir(parents=True, exist_ok=True)
     main, longer = ([run for run in found if run["variant"] == variant] for variant in ("phyb", "longer"))
-    judged = [run for run in found if run["variant"].startswith("judged-by-")]
-    ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0 and run not in (*longer, *judged)]
+    ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0 and run not in longer]
     pictures = by_log(main) | {f"{log}-longer": runs for log, runs in by_log(longer).items()}
     for name, runs in (pictures | ({"ablations": ablated} if ablated else {})).items():
         picture(runs, PICTURES / f"{name}.svg")
     tables = {"main": table(main), "longer": table(longer), "ablations": table(ablated)}
-    put_between_marks(PAGE, tables | {"critics": table_of_critics(judged)})
+    put_between_marks(PAGE, tables)
 
 
 def by_log(found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
