@@ -24,7 +24,12 @@ def config(**changes):
         "data": {"rows": 50_000, "provenance": {"behaviour": "random"}},
         "settings": {
             "pool": {"pool_size": 20, "model_hidden": [64, 64]},
-            "agent": {"potential_mix": 0.9125, "target_divergence": 0.5, "belief": {"subset_size": 5}},
+            "agent": {
+                "potential_mix": 0.9125,
+                "target_divergence": 0.5,
+                "critic_vote": "least",
+                "belief": {"subset_size": 5},
+            },
             "training": {"steps": STEPS, "termination": None},
         },
         "versions": {"phyb": "0.1.0", "jax": "0.10.2"},

@@ -181,6 +181,12 @@ def test_critics_are_held_against_episodes_under_the_belief(folder, tmp_path):
     write_run(tmp_path, config=config(), result=result(), metrics=wrong, diagnostics=diagnostics())
     words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
     assert "expect 83.0, discounted; episodes under the belief earn 164.0: 49% too little" in words
+    assert "--critic-vote mean" in words
+    other = config(settings={"agent": {"penalty_weight": 0.02}, "pool": {}, "training": {"steps": 4000}})
+    write_run(tmp_path, config=other, result=result(), metrics=wrong, diagnostics=diagnostics())
+    words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert "49% too little" in words
+    assert "--critic-vote" not in words, "advice names only what the algorithm has"
 
 
 @pytest.mark.parametrize(

@@ -212,13 +212,13 @@ def belief_against_truth(run: RunData) -> Section | None:
             f"Here the promise went from {show(promised[0])} to {show(promised[-1])}; what would be delivered is "
             "not known."
         )
-    sentences += _critics_against_belief(lines)
+    sentences += _critics_against_belief(run, lines)
     return Section(
         "belief", "Belief against truth" if judged else "Return under the belief", sentences, [panel], short="Belief"
     )
 
 
-def _critics_against_belief(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+def _critics_against_belief(run: RunData, lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether the last values agree with what the belief's own episodes earn; critics that do not are poor guides."""
     value, earned = (number(lines[-1].get(key)) for key in ("start_value", "belief_discounted"))
     if value is None or earned is None:
@@ -227,9 +227,10 @@ def _critics_against_belief(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     gap = (value - earned) / max(abs(earned), 1e-9)
     if abs(gap) <= CRITICS_MAY_BE_OFF:
         return [told + ": they agree."]
-    way = "much" if gap > 0 else "little"
-    return [
-        f"{told}: {abs(gap):.0%} too {way}. Critics that far off are poor guides. Let the slow copies follow faster "
-        "(--target-rate) or evaluate longer before improving (--evaluation-steps); where the critics stay too low, try "
-        "--critic-vote mean."
-    ]
+    sentences = [f"{told}: {abs(gap):.0%} too {'much' if gap > 0 else 'little'}. Critics that far off are poor guides."]
+    if "critic_vote" in mapping(mapping(run.config.get("settings")).get("agent")):
+        sentences.append(
+            "Let the slow copies follow faster (--target-rate) or evaluate longer before improving "
+            "(--evaluation-steps); where the critics stay too low, try --critic-vote mean."
+        )
+    return sentences
