@@ -96,7 +96,7 @@ def test_an_update_is_a_function_of_its_arguments(start, update, problem, later)
 
 
 def test_an_update_changes_everything_that_learns_and_slow_copies_follow(later):
-    before, after = later[0][:2]
+    before, after = later[0][2:4]
     for name in ("actor", "critics", "value", "slow_critics", "slow_value", "rollouts"):
         assert differs(getattr(before, name), getattr(after, name)), name
     assert int(after.step) == int(before.step) + 1
@@ -154,6 +154,76 @@ def test_the_vote_of_the_critics_decides_what_candidates_are_worth(problem, late
     step, candidates, observations = improvement(algorithm, problem)(state)
     q = state.critics.judge(observations, squash(candidates.draws), vote)
     np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
+
+
+def test_the_evaluation_phase_leaves_the_policy_alone(later):
+    states, _ = later
+    for state in states[1:3]:
+        for new, old in zip(jax.tree.leaves(state.actor), jax.tree.leaves(states[0].actor), strict=True):
+            np.testing.assert_array_equal(new, old)
+    assert differs(states[2].actor, states[3].actor)
+
+
+def test_the_value_of_the_reference_has_no_maximum_in_it(problem, later):
+    state = later[0][2]
+    mirror, candidates, observations = improvement(PhyB(CONFIG, total_steps=10), problem)(state)
+    algorithm = PhyB(dataclasses.replace(CONFIG, value_of="reference"), total_steps=10)
+    step = improvement(algorithm, problem)(state)[0]
+    q = state.critics.judge(observations, squash(candidates.draws))
+    np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
+    np.testing.assert_allclose(step.weights, mirror.weights, atol=1e-5)
+    assert np.all(np.asarray(mirror.value) >= np.asarray(step.value) - 1e-6)
+
+
+def test_rollouts_under_the_value_of_the_reference_do_not_follow_the_mirror_step(linear_pool):
+    """s' = -s + a / 10 here, so that the successor tells the action; the mirror step takes the larger ones."""
+    rng, bound = np.random.default_rng(0), np.ones(1, np.float32)
+    states, actions = rng.uniform(-1, 1, (2, ROWS, 1)).astype(np.float32)
+    ends = np.ones(ROWS, bool)
+    log = Log(states, actions, actions[:, 0], actions / 10 - states, ~ends, ends, -bound, bound)
+    pool = linear_pool(np.repeat([[[-2.0, 0.0], [0.1, 1.0]]], 5, axis=0), np.zeros((5, 2)), log_std=-40.0)
+    problem = make_problem(log, pool, discount=DISCOUNT, horizon=50, termination="none")
+    taken = {}
+    for law in ("mirror", "reference"):
+        config = dataclasses.replace(CONFIG, judge="belief", value_of=law, rollouts=400, evaluation_steps=0)
+        algorithm = PhyB(config, total_steps=10)
+        before = algorithm.init(jax.random.key(0), problem)
+        after, _ = jax.jit(algorithm.update)(before, problem)
+        taken[law] = 10 * np.asarray(after.rollouts + before.rollouts)
+    assert taken["mirror"].mean() > taken["reference"].mean() + 0.1
+
+
+@pytest.mark.parametrize("value_of", ["mirror", "reference"])
+def test_the_belief_judges_every_candidate_as_if_asked_about_it_alone(problem, later, value_of):
+    config = dataclasses.replace(CONFIG, judge="belief", value_of=value_of, evaluation_steps=0)
+    algorithm, state = PhyB(config, total_steps=10), later[0][-1]
+    states = jnp.concatenate([problem.rows.observations[: config.real_batch_size], state.rollouts])
+    real = problem.take(jnp.arange(config.real_batch_size))
+    candidates = algorithm._candidates(jax.random.key(1), state, problem.standardizer(states), real)
+    foreseen = jax.jit(algorithm._foresee)(jax.random.key(2), state, problem, states, candidates)
+    rows, count = candidates.reference.shape
+    alone = squash(candidates.draws).reshape(rows * count, -1)
+    asked = belief_step(jax.random.key(2), BELIEF, state.slow_value, problem, jnp.repeat(states, count, axis=0), alone)
+    np.testing.assert_allclose(foreseen.worth.reshape(-1), asked[1].target, rtol=1e-5, atol=1e-5)
+    picked = jnp.asarray([5, 0, 5])
+    for some, everything in ((foreseen.imagined.at(picked), asked[0]), (foreseen.belief.at(picked), asked[1])):
+        for part, whole in zip(some, everything, strict=True):
+            axis = 2 if whole.ndim > 2 else whole.ndim - 1
+            np.testing.assert_allclose(part, jnp.take(whole, picked, axis=axis), rtol=1e-4, atol=1e-5)
+
+
+def test_an_exact_belief_knows_what_each_action_adds(linear_pool):
+    """s' = -s whatever is done and r = s + a / 2: actions differ by a / 2, whatever the untrained value says."""
+    problem = world_of_two_sides(linear_pool, doubt=0.0, ends=0.0)
+    algorithm = PhyB(dataclasses.replace(CONFIG, judge="belief"), total_steps=10)
+    state = algorithm.init(jax.random.key(0), problem)
+    states = jnp.concatenate([problem.rows.observations[: CONFIG.real_batch_size], state.rollouts])
+    real = problem.take(jnp.arange(CONFIG.real_batch_size))
+    candidates = algorithm._candidates(jax.random.key(1), state, problem.standardizer(states), real)
+    worth = algorithm._foresee(jax.random.key(2), state, problem, states, candidates).worth * problem.reward_scale
+    actions = squash(candidates.draws)[..., 0]
+    advantage = worth - worth.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(advantage, (actions - actions.mean(axis=1, keepdims=True)) / 2, atol=1e-4)
 
 
 def test_what_the_pool_says_about_the_log_is_asked_once(problem):
@@ -355,3 +425,8 @@ def test_the_policy_moves_to_the_better_action(trained, start):
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match="must"):
         PhyBConfig(**settings)
+
+
+def test_a_judging_belief_refuses_the_estimator_that_asks_the_critics():
+    with pytest.raises(ValueError, match="amortised"):
+        PhyBConfig(judge="belief", value_estimator="direct")

@@ -3,8 +3,8 @@
 One update, in the order of the code:
 
 1. take logged rows and the current states of imagined rollouts;
-2. draw candidate actions at each, from the actor, the slow reference policy and near the logged action, and solve the
-   mirror step on them exactly: weights for the actor, a regularised value for V, an action for each rollout;
+2. draw candidate actions at each, from the actor, the slow reference policy and near the logged action, judge them and
+   solve the mirror step on them exactly: weights for the actor, a regularised value for V, an action for each rollout;
 3. ask N drawn models about the rollouts, keep the k that promise least, weigh them: targets for the critics and the
    law of the next imagined state;
 4. one gradient step for critics, value and actor; slow copies follow.
@@ -12,8 +12,7 @@ One update, in the order of the code:
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,113 +21,17 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
+from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.belief.backup import Belief, BeliefConfig, Imagined, Value, follow
+from phyb.belief.backup import Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
-from phyb.policy.actor import LARGEST_ACTION, Actor, Candidates, Gaussian, propose, squash, unsquash
+from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import clone, fit_returns
-from phyb.policy.critics import Critics, ValueNetwork, Vote
-from phyb.policy.mirror import MirrorStep, Scope, mirror_step, step_size_for
+from phyb.policy.critics import Critics, ValueNetwork
+from phyb.policy.mirror import MirrorStep, mirror_step, step_size_for
 from phyb.policy.policy import Policy
-
-
-@dataclasses.dataclass(frozen=True)
-class PhyBConfig:
-    """Settings of the policy optimisation."""
-
-    belief: BeliefConfig = dataclasses.field(default_factory=BeliefConfig)
-
-    # --- Mirror step ---
-    potential_mix: float = 0.9
-    """omega, the potential of the mirror step: 1 is relative entropy (softmax), 0 is Euclidean (sparse). Lower drops
-    poor candidates entirely."""
-    step_size_rule: Literal["target", "fixed"] = "target"
-    """target: beta is chosen so that the divergence from the reference meets `target_divergence`, whatever the scale
-    of values; fixed: beta is `step_size` (paper)."""
-    step_size: float = 0.1
-    """beta with the rule fixed, in units of the reward range. Lower takes bolder steps away from the reference."""
-    target_divergence: float = 1.5
-    """How far, in nats at omega = 1, one step may go from the reference. Higher improves faster and trusts the
-    critics more."""
-    final_divergence: float = 1.0
-    """The target falls linearly to this share of itself over the run. Lower lets the policy come to rest, so that noise
-    in the critics does not carry it on; 1 keeps it going."""
-    step_size_scope: Scope = "batch"
-    """batch: one beta for all rows, so that steps are large where actions matter; state: one beta for each row."""
-
-    value_estimator: Literal["amortised", "direct"] = "amortised"
-    """Value of imagined successors: a network that learned the mirror step's value, or the mirror step itself on fresh
-    candidates at every successor, ranked by the current critics and backed up by the slow ones (released code), which
-    costs hundreds of times more."""
-
-    # --- Candidates ---
-    actor_candidates: int = 6
-    """Candidate actions drawn from the actor at each state. More make the step more exact and cost time."""
-    reference_candidates: int = 6
-    """Candidate actions drawn from the reference policy. More make the regularised value more exact."""
-    logged_candidates: int = 4
-    """On logged rows, candidates drawn near the logged action. Higher keeps good logged actions in view."""
-    logged_noise: float = 0.1
-    """Spread around the logged action, before the tanh. Lower stays closer to the log."""
-
-    largest_action: float = LARGEST_ACTION
-    """Logged actions beyond this share of their bounds count as this share. Lower it, to 0.95 or so, where the log's
-    actions often lie at the bounds: before the tanh those are far away, and a Gaussian fitted to them is all noise."""
-
-    # --- Networks and optimisers ---
-    policy_hidden: tuple[int, ...] = (128, 128, 128)
-    """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
-    actor_learning_rate: float = 1e-3
-    """Step of the actor's optimiser. Lower follows the mirror step more smoothly."""
-    critic_learning_rate: float = 2e-3
-    """Step of the critics' and the value's optimiser. Lower is steadier, higher tracks a changing policy."""
-    final_learning_rate: float = 0.05
-    """Learning rates fall linearly to this share of themselves over the run. 1 keeps them constant (paper)."""
-    target_rate: float = 0.01
-    """Share by which the slow critics and the slow value follow per update. Lower is steadier and slower."""
-    reference_rate: float = 2e-3
-    """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
-    uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
-    improve_with: Literal["online", "target"] = "online"
-    """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
-    critic_vote: Vote = "least"
-    """least: an action is worth the smaller of both critics' values (released code); mean: their mean. The gap between
-    the critics enters every backup, so that with a long horizon the least of two may lie far below either's truth."""
-
-    # --- Rows and rollouts ---
-    real_batch_size: int = 128
-    """Logged rows per update. Larger is smoother and slower."""
-    rollouts: int = 128
-    """Imagined rollouts that advance by one step per update; also the imagined rows per update."""
-    rollout_length: int = 1000
-    """Most steps of an imagined rollout before it starts anew from the log. Lower stays nearer to the data."""
-    real_fraction: float = 0.5
-    """Weight of logged rows in every loss; the rest goes to imagined rows. Higher trusts the log more than the
-    models."""
-    real_target: Literal["logged", "belief"] = "logged"
-    """Critic target on logged rows: the logged reward and successor, or the belief about that state and action."""
-
-    # --- Schedule ---
-    clone_steps: int = 2000
-    """Steps of behaviour cloning before anything else. 0 starts from a random policy."""
-    return_steps: int = 0
-    """Steps of fitting critics and value to the log's discounted returns before the first update. Values then start
-    at the right scale; without it a long horizon takes ten thousands of updates to fill them. 0 starts from noise."""
-    clone_spread: float = 1.0
-    """Spread of the cloned policy's actions relative to the log's. Lower starts nearer to the mean action, which is
-    what is deployed, and takes smaller steps from it."""
-    evaluation_steps: int = 0
-    """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.potential_mix <= 1.0:
-            raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
-        if self.actor_candidates < 1 or self.reference_candidates < 1:
-            raise ValueError("actor_candidates and reference_candidates must be at least 1")
-        if not 0.0 < self.largest_action < 1.0:
-            raise ValueError(f"largest_action must lie between 0 and 1, both excluded, found {self.largest_action}")
 
 
 class PhyBState(NamedTuple):
@@ -147,6 +50,14 @@ class PhyBState(NamedTuple):
     rollout_age: Int[Array, " rollouts"]
     key: PRNGKeyArray
     step: Int[Array, ""]
+
+
+class Foreseen(NamedTuple):
+    """What the belief says of every candidate action: rows are states, and for each of them its candidates in turn."""
+
+    imagined: Imagined
+    belief: Belief
+    worth: Float[Array, "rows candidates"]
 
 
 class PhyB(Learner[PhyBConfig, PhyBState]):
@@ -235,15 +146,22 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         keys = jax.random.split(state.key, 7)
         logged = problem.draw(keys[1], cfg.real_batch_size)
         real = problem.take(logged)
-        observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
+        states = jnp.concatenate([real.observations, state.rollouts])
+        observations = problem.standardizer(states)
         candidates = self._candidates(keys[2], state, observations, real)
-        step, step_size = self._improve(state, observations, candidates)
+        foreseen = None if cfg.judge == "critics" else self._foresee(keys[4], state, problem, states, candidates)
+        step, step_size = self._improve(state, observations, candidates, None if foreseen is None else foreseen.worth)
 
         split = cfg.real_batch_size
-        picked = jax.random.categorical(keys[3], jnp.log(step.weights[split:]))
+        law = candidates.reference if cfg.value_of == "reference" else step.weights
+        picked = jax.random.categorical(keys[3], jnp.log(law[split:]))
         draws = jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0]
         imagined_actions = squash(draws)
-        imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
+        if foreseen is None:
+            imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
+        else:
+            rows = (split + jnp.arange(cfg.rollouts)) * law.shape[1] + picked
+            imagined, belief = foreseen.imagined.at(rows), foreseen.belief.at(rows)
         rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
 
         real_target = self._real_target(keys[6], state, problem, real, problem.recall(logged))
@@ -273,6 +191,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         actor, actor_optimizer = gradient_step(
             self._actor_optimizer, jax.grad(actor_loss)(state.actor), state.actor_optimizer, state.actor
         )
+        if cfg.evaluation_steps:
+            improving = state.step >= cfg.evaluation_steps
+            actor = jax.tree.map(lambda new, old: jnp.where(improving, new, old), actor, state.actor)
 
         after = PhyBState(
             actor=actor,
@@ -316,11 +237,27 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         in_mind = propose(key_imagined, part(pi, last), part(mu, last), counts)
         return Candidates(*(jnp.concatenate(pair) for pair in zip(on_log, in_mind, strict=True)))
 
-    def _improve(self, state: PhyBState, observations: Array, candidates: Candidates) -> tuple[MirrorStep, Array]:
-        """The mirror step on the candidates; during the evaluation phase the reference itself."""
+    def _foresee(
+        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, states: Array, candidates: Candidates
+    ) -> Foreseen:
+        """Ask the belief about all candidates at once: `Q(s, a) = sum_i alpha_i (r_i + gamma V(s'_i))`."""
+        shape = candidates.reference.shape
+        each = jnp.repeat(states, shape[1], axis=0)
+        actions = squash(candidates.draws).reshape(len(each), -1)
+        imagined, belief = self._believe(key, state, problem, each, actions)
+        return Foreseen(imagined, belief, jnp.clip(belief.target, problem.value_low, problem.value_high).reshape(shape))
+
+    def _improve(
+        self, state: PhyBState, observations: Array, candidates: Candidates, q: Array | None = None
+    ) -> tuple[MirrorStep, Array]:
+        """The mirror step on the candidates, judged by the critics unless `q` tells their worth.
+
+        During the evaluation phase it is the reference itself.
+        """
         cfg = self.config
-        judges = state.slow_critics if cfg.improve_with == "target" else state.critics
-        q = judges.judge(observations, squash(candidates.draws), cfg.critic_vote)
+        if q is None:
+            judges = state.slow_critics if cfg.improve_with == "target" else state.critics
+            q = judges.judge(observations, squash(candidates.draws), cfg.critic_vote)
         beta = jnp.full((), cfg.step_size)
         if cfg.step_size_rule == "target":
             per_state = cfg.step_size_scope == "state"
@@ -334,14 +271,16 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 steps=8 if per_state else 3,
             )
         step = mirror_step(q, candidates.reference, beta, cfg.potential_mix)
+        mean = jnp.sum(candidates.reference * q, axis=-1)
         if cfg.evaluation_steps:
             evaluating = state.step < cfg.evaluation_steps
-            mean = jnp.sum(candidates.reference * q, axis=-1)
             step = step._replace(
                 weights=jnp.where(evaluating, candidates.reference, step.weights),
                 value=jnp.where(evaluating, mean, step.value),
                 divergence=jnp.where(evaluating, 0.0, step.divergence),
             )
+        if cfg.value_of == "reference":
+            step = step._replace(value=mean)
         return jax.lax.stop_gradient(step), jnp.mean(beta)
 
     def _divergence(self, step: Int[Array, ""]) -> float | Array:
@@ -386,6 +325,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
         candidates = propose(key, state.actor(observations), state.reference.average(observations), counts)
         q = critics.judge(observations, squash(candidates.draws), cfg.critic_vote)
+        if cfg.value_of == "reference":
+            return jnp.sum(candidates.reference * q, axis=-1)
         return mirror_step(q, candidates.reference, state.step_size, cfg.potential_mix).value
 
     def _real_target(

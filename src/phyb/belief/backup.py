@@ -119,6 +119,12 @@ class Imagined(NamedTuple):
     alive: Float[Array, "drawn samples rows"]
     trust: Float[Array, "drawn samples rows"]
 
+    def at(self, rows: Int[Array, " some"]) -> Imagined:
+        """The same for some of the rows."""
+        return Imagined(
+            self.successors[:, :, rows], self.rewards[:, rows], self.alive[:, :, rows], self.trust[:, :, rows]
+        )
+
 
 class Belief(NamedTuple):
     """The weighed opinion of the drawn members."""
@@ -126,6 +132,10 @@ class Belief(NamedTuple):
     target: Float[Array, " rows"]
     weights: Float[Array, "drawn rows"]
     backups: Float[Array, "drawn rows"]
+
+    def at(self, rows: Int[Array, " some"]) -> Belief:
+        """The same for some of the rows."""
+        return Belief(self.target[rows], self.weights[:, rows], self.backups[:, rows])
 
 
 def belief_noise(
