@@ -11,63 +11,36 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from rich.console import Console
 
-from phyb.algorithms.problem import Problem, make_problem
-from phyb.algorithms.registry import load
+from phyb.algorithms.problem import Problem
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
-from phyb.dynamics.cache import cache_folder, cached_pool, is_cached, pool_key
+from phyb.dynamics.cache import cache_folder
 from phyb.dynamics.calibration import rank_correlation
-from phyb.dynamics.pool import Pool
-from phyb.envs import endings, rewards
-from phyb.envs.endings import Ending
-from phyb.envs.tasks import find_task
-from phyb.errors import DataError, UsageError
+from phyb.errors import UsageError
 from phyb.evaluation.advice import advice
 from phyb.evaluation.belief_return import belief_returns
 from phyb.evaluation.fitted_q import FittedQConfig, check_fit, fit_q, steps_of_fit
-from phyb.pipeline import open_log
+from phyb.evaluation.reopen import FinishedRun, ending_of, find_log, finished_run, kept_states, own_pool_key, problem_of
 from phyb.policy.policy import Policy, load_policy
-from phyb.report.source import mapping, number, read_run, text
+from phyb.report.source import mapping, number, read_run
 from phyb.storage.files import read_json
-from phyb.training.folder import POLICY_FILES, RunFolder
 from phyb.training.job import FINAL_BELIEF_STEPS
 from phyb.training.progress import Stages
-from phyb.training.settings import Settings
 
 ESTIMATES = ("belief_return", "model_average", "fitted_q")
 """In the order in which they count: the first one orders the table."""
-_BUILT_IN = "liquidation"
 Values = Float[np.ndarray, "fits starts"]
 
 
 @dataclasses.dataclass(frozen=True)
-class _FinishedRun:
-    """A finished run and what it was made with."""
-
-    folder: RunFolder
-    name: str
-    config: dict[str, Any]
-    settings: Settings
-
-    @property
-    def seed(self) -> int:
-        return self.config["seed"]
-
-    @property
-    def fingerprint(self) -> str:
-        return self.config["data"]["fingerprint"]
-
-
-@dataclasses.dataclass(frozen=True)
 class _Candidate:
-    run: _FinishedRun
+    run: FinishedRun
     step: int
     name: str
     policy: Policy
@@ -114,37 +87,28 @@ def select_policies(
     if episodes is not None and episodes < 1:
         raise UsageError(f"episodes: found {episodes}, must be 1 or more.")
     finished = _finished_runs(runs)
-    judge = _judge(finished) if pool_of is None else _judge([_finished_run(Path(pool_of), Path(pool_of).name)])
+    judge = _judge(finished) if pool_of is None else _judge([finished_run(Path(pool_of), Path(pool_of).name)])
     _refuse_other_logs(finished, judge)
     with stages.stage("log", "log     ", 1) as advance:
-        log = _find_log(judge, data)
+        log = find_log(judge, data)
         advance(1, f"{len(log):,} transitions")
-    ending = _ending(judge, log)
-    pool = _find_pool(judge, log, ending, cache_folder(cache), stages)
-    problem = make_problem(
-        log,
-        pool,
-        discount=judge.config["resolved"]["discount"],
-        horizon=judge.config["resolved"]["horizon"],
-        termination=ending.how,
-        reward=rewards.resolve(judge.settings.training.reward),
-    )
+    problem = problem_of(judge, log, cache_folder(cache), stages)
     fit = dataclasses.replace(fit, fit_steps=steps_of_fit(fit, problem))
     episodes = episodes or max(50, FINAL_BELIEF_STEPS // problem.horizon)
     candidates = [candidate for run in finished for candidate in _candidates(run, problem, checkpoints)]
     belief = getattr(judge.settings.agent, "belief", BeliefConfig())
     values, drifts = _estimate(candidates, problem, belief, fit, episodes, seed, stages)
-    key = _own_pool_key(judge, log)
+    key = own_pool_key(judge, log)
     found = {
         "format": 1,
         "log": {"fingerprint": log.fingerprint(), "rows": len(log), "episodes": len(problem.starts)},
         "yardstick": {
             "run": str(judge.folder.path),
             "pool": key,
-            "trained_on_pool": [run.name for run in finished if _own_pool_key(run, log) == key],
+            "trained_on_pool": [run.name for run in finished if own_pool_key(run, log) == key],
             "discount": problem.discount,
             "horizon": problem.horizon,
-            "termination": ending.name,
+            "termination": ending_of(judge, log).name,
             "belief": dataclasses.asdict(belief),
             "episodes": episodes,
             "seed": seed,
@@ -155,38 +119,19 @@ def select_policies(
     return found | {"advice": advice(found)}
 
 
-def _finished_runs(paths: Sequence[str | os.PathLike[str]]) -> list[_FinishedRun]:
+def _finished_runs(paths: Sequence[str | os.PathLike[str]]) -> list[FinishedRun]:
     """The runs, each once, under names that tell them apart."""
     unique = list({Path(path).resolve(): Path(path) for path in paths}.values())
     if not unique:
         raise UsageError("There is no run to judge. Name at least one run folder.")
     names = [path.resolve().name for path in unique]
     return [
-        _finished_run(path, name if names.count(name) == 1 else str(path))
+        finished_run(path, name if names.count(name) == 1 else str(path))
         for path, name in zip(unique, names, strict=True)
     ]
 
 
-def _finished_run(path: Path, name: str) -> _FinishedRun:
-    folder = RunFolder(path)
-    config = folder.read_config()
-    if not folder.vouches(folder.result.name, *POLICY_FILES):
-        raise UsageError(
-            f"{path}: is not a finished run. Go on with it with the command it was started with and --resume, or see "
-            f"what is wrong with: phyb doctor {path}"
-        )
-    settings = Settings.from_json(config.get("settings", {}), text(config.get("algorithm")))
-    run = _FinishedRun(folder, name, config, settings)
-    try:
-        kinds = type(run.seed), type(run.fingerprint), type(config["resolved"]["horizon"])
-        if kinds != (int, str, int) or not 0.0 < float(config["resolved"]["discount"]) <= 1.0:
-            raise ValueError("a value of another kind")
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{folder.config}: does not say what the run was made with ({error}).") from error
-    return run
-
-
-def _judge(runs: Sequence[_FinishedRun]) -> _FinishedRun:
+def _judge(runs: Sequence[FinishedRun]) -> FinishedRun:
     """The first run with a pool."""
     found = next((run for run in runs if run.settings.pool is not None), None)
     if found is None:
@@ -197,7 +142,7 @@ def _judge(runs: Sequence[_FinishedRun]) -> _FinishedRun:
     return found
 
 
-def _refuse_other_logs(runs: Sequence[_FinishedRun], judge: _FinishedRun) -> None:
+def _refuse_other_logs(runs: Sequence[FinishedRun], judge: FinishedRun) -> None:
     others = [run for run in runs if run.fingerprint != judge.fingerprint]
     if others:
         rows = [f"{run.folder.path}: log {run.fingerprint[:12]}" for run in (judge, *others)]
@@ -209,65 +154,7 @@ def _refuse_other_logs(runs: Sequence[_FinishedRun], judge: _FinishedRun) -> Non
         )
 
 
-def _find_log(run: _FinishedRun, data: str | os.PathLike[str] | Log | None) -> Log:
-    """The log the run was trained on, with its own reward; anything else is refused."""
-    path = text(mapping(run.config["data"].get("provenance")).get("path"))
-    built_in = run.config.get("task") == _BUILT_IN and not path
-    source = data if data is not None else path or (_BUILT_IN if built_in else None)
-    if source is None:
-        raise UsageError(f"{run.folder.path}: does not say where its log is. Give it with --data FILE.")
-    try:
-        log, _ = open_log(source, None, run.settings, run.seed, "memory", cache_folder(), lambda reason: None)
-    except (DataError, UsageError) as error:
-        if data is not None:
-            raise
-        raise DataError(f"{error} It is the log of {run.folder.path}; say where it is now with --data FILE.") from error
-    word = run.settings.training.reward
-    function = rewards.resolve(word)
-    if function is not None:
-        paid = rewards.on_logged_rows(function, word, log.observations, log.actions, log.next_observations)
-        log = dataclasses.replace(log, rewards=paid)
-    if log.fingerprint() != run.fingerprint:
-        raise DataError(
-            f"{'the log given' if isinstance(source, Log) else source}: is not the log that {run.folder.path} was "
-            f"trained on: its fingerprint is {log.fingerprint()[:12]}, expected {run.fingerprint[:12]}. "
-            "Give the right one with --data FILE."
-        )
-    return log
-
-
-def _ending(run: _FinishedRun, log: Log) -> Ending:
-    task = find_task(text(run.config.get("env_id")) or log.env_id or "")
-    return endings.resolve(run.settings.training.termination, task)
-
-
-def _own_pool_key(run: _FinishedRun, log: Log) -> str | None:
-    """The name of the pool that the run was trained against, if it learned models."""
-    learn = _ending(run, log).how == "learned"
-    return None if run.settings.pool is None else pool_key(log, run.settings.pool, run.seed, learn)
-
-
-def _find_pool(run: _FinishedRun, log: Log, ending: Ending, cache: Path, stages: Stages) -> Pool:
-    config, learn = run.settings.pool, ending.how == "learned"
-    assert config is not None, "the judge has a pool"
-    if not is_cached(log, config, run.seed, learn_termination=learn, folder=cache):
-        stages.tell(
-            f"The pool of {run.folder.path} is not in the cache {cache}: its {config.pool_size} models are trained "
-            "again, for up to "
-            f"{config.model_steps:,} steps each. Ctrl-C stops; --cache and --pool-of name another place or run."
-        )
-    with stages.stage("pool", "pool    ", config.pool_size) as advance:
-        return cached_pool(
-            log,
-            config,
-            run.seed,
-            learn_termination=learn,
-            folder=cache,
-            progress=lambda done, total, loss: advance(config.pool_size * done / total, ""),
-        ).pool
-
-
-def _candidates(run: _FinishedRun, problem: Problem, checkpoints: bool) -> Iterator[_Candidate]:
+def _candidates(run: FinishedRun, problem: Problem, checkpoints: bool) -> Iterator[_Candidate]:
     """The run's policy, then its checkpoints, oldest first; the last one is the policy itself and left out."""
     last = run.settings.training.steps
     result = mapping(read_json(run.folder.result))
@@ -275,18 +162,12 @@ def _candidates(run: _FinishedRun, problem: Problem, checkpoints: bool) -> Itera
     yield _Candidate(run, last, run.name, load_policy(run.folder.path), *real)
     if not checkpoints:
         return
-    algorithm = load(run.config["algorithm"])(run.settings.agent, last)
-    blank = eqx.filter_eval_shape(algorithm.init, jax.random.key(0), problem)
     evaluations = {int(line["step"]): line for line in read_run(run.folder.path).stage("evaluation")}
-    for path in run.folder.checkpoint_files():
-        name = path.relative_to(run.folder.path).as_posix()
-        about = run.folder.about(name)
-        if about is None or about.get("step") in (None, last):
-            continue
-        policy = algorithm.policy(run.folder.load_tree(name, blank, "[0]"), problem)
-        line = evaluations.get(about["step"], {})
-        real = number(line.get("true_return")), number(line.get("true_std_error"))
-        yield _Candidate(run, about["step"], f"{run.name} @ {about['step']:,}", policy, *real)
+    for step, algorithm, state in kept_states(run, problem):
+        if step != last:
+            line = evaluations.get(step, {})
+            real = number(line.get("true_return")), number(line.get("true_std_error"))
+            yield _Candidate(run, step, f"{run.name} @ {step:,}", algorithm.policy(state, problem), *real)
 
 
 def average_of_models(config: BeliefConfig) -> BeliefConfig:
