@@ -156,6 +156,24 @@ def test_the_vote_of_the_critics_decides_what_candidates_are_worth(problem, late
     np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
 
 
+def test_the_clone_may_learn_from_the_best_episodes_alone():
+    """Two agents act at the same states: one does 0.5 and is paid, the other does -0.5 and is not."""
+    rng, bound, count = np.random.default_rng(0), np.ones(1, np.float32), 400
+    states = rng.uniform(-1, 1, (count, 1)).astype(np.float32)
+    good = np.arange(count) % 20 < 10  # episodes of ten rows each
+    actions = np.where(good, 0.5, -0.5)[:, None].astype(np.float32)
+    ends = np.arange(count) % 10 == 9
+    log = Log(states, actions, good.astype(np.float32), states, np.zeros(count, bool), ends, -bound, bound)
+    problem = make_problem(log, None, discount=DISCOUNT, horizon=10)
+    chosen = {}
+    for share in (0.5, 1.0):
+        algorithm = PhyB(dataclasses.replace(CONFIG, clone_best=share, clone_steps=3000), total_steps=10)
+        state = algorithm.init(jax.random.key(0), problem)
+        chosen[share] = algorithm.policy(state, problem).act(states[:50])
+    np.testing.assert_allclose(chosen[0.5], 0.5, atol=0.1)
+    assert abs(float(np.mean(chosen[1.0]))) < 0.2
+
+
 def test_the_evaluation_phase_leaves_the_policy_alone(later):
     states, _ = later
     for state in states[1:3]:
@@ -421,7 +439,9 @@ def test_the_policy_moves_to_the_better_action(trained, start):
     assert np.all(after > 0.6)
 
 
-@pytest.mark.parametrize("settings", [{"potential_mix": 1.5}, {"potential_mix": -0.1}, {"reference_candidates": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"potential_mix": 1.5}, {"potential_mix": -0.1}, {"reference_candidates": 0}, {"clone_best": 0.0}]
+)
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match="must"):
         PhyBConfig(**settings)

@@ -91,6 +91,13 @@ def test_starts_are_the_first_rows_of_the_episodes(log):
     assert problem.world is None
 
 
+def test_rows_of_the_best_episodes_come_first(log):
+    problem = make_problem(log, None, discount=0.9, horizon=50)
+    earned = log.episode_returns()[log.episode_of_row][np.asarray(problem.best_first)]
+    assert np.all(np.diff(earned) <= 0)
+    np.testing.assert_array_equal(np.sort(problem.best_first), np.arange(len(log)))
+
+
 def test_only_true_ends_count_as_terminated(log):
     problem = make_problem(log, None, discount=0.9, horizon=50)
     np.testing.assert_array_equal(problem.rows.terminated, log.terminated.astype(np.float32))

@@ -59,6 +59,16 @@ def test_actions_beyond_the_largest_count_as_the_largest(linear_policy, actor):
     np.testing.assert_array_equal(at_bound.trunk.weights[0], inside.trunk.weights[0])
 
 
+def test_rows_that_are_left_out_are_not_learned_from(linear_policy, actor):
+    observations, actions, mean = linear_policy
+    spoilt = np.where(np.arange(len(actions))[:, None] % 2, actions, -actions)
+    told = {"steps": 800, "learning_rate": 1e-2, "batch_size": 128}
+    odd = jnp.arange(1, len(actions), 2)
+    cloned = clone(jax.random.key(1), actor, jnp.asarray(observations), jnp.asarray(spoilt), **told, only=odd)
+    ordinary = np.abs(observations).max(axis=1) < 2
+    assert np.sqrt(np.mean((cloned(observations).mean[:, 0] - mean)[ordinary] ** 2)) < 0.06
+
+
 def test_no_steps_leave_the_actor_as_it_was(linear_policy, actor):
     observations, actions = (jnp.asarray(x) for x in linear_policy[:2])
     same = clone(jax.random.key(0), actor, observations, actions, steps=0, learning_rate=1.0, batch_size=2)

@@ -100,6 +100,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 batch_size=cfg.real_batch_size,
                 standardizer=problem.standardizer,
                 largest_action=cfg.largest_action,
+                only=self._rows_to_clone(problem),
             ).with_spread(cfg.clone_spread)
         critics = Critics(critic_key, obs, act, cfg.policy_hidden)
         value = ValueNetwork(value_key, obs, cfg.policy_hidden)
@@ -131,6 +132,10 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             key=key,
             step=jnp.zeros((), jnp.int32),
         )
+
+    def _rows_to_clone(self, problem: Problem) -> Int[Array, " some"] | None:
+        share, rows = self.config.clone_best, problem.best_first
+        return None if share == 1.0 else rows[: max(1, round(share * rows.shape[0]))]
 
     def policy(self, state: PhyBState, problem: Problem) -> Policy:
         """The policy to evaluate and deploy: the mean action of the slow reference."""

@@ -98,6 +98,9 @@ class PhyBConfig:
     # --- Schedule ---
     clone_steps: int = 2000
     """Steps of behaviour cloning before anything else. 0 starts from a random policy."""
+    clone_best: float = 1.0
+    """Share of the log's rows to clone, those of the episodes of highest return. Lower it where the log comes from
+    several agents of different skill, whose actions one Gaussian can only average; 1 clones all of them."""
     return_steps: int = 0
     """Steps of fitting critics and value to the log's discounted returns before the first update. Values then start
     at the right scale; without it a long horizon takes ten thousands of updates to fill them. 0 starts from noise."""
@@ -116,5 +119,7 @@ class PhyBConfig:
             raise ValueError(
                 "judge belief needs value_estimator amortised: the direct estimator asks the critics at every successor"
             )
+        if not 0.0 < self.clone_best <= 1.0:
+            raise ValueError(f"clone_best must lie above 0 and at most at 1, found {self.clone_best}")
         if not 0.0 < self.largest_action < 1.0:
             raise ValueError(f"largest_action must lie between 0 and 1, both excluded, found {self.largest_action}")

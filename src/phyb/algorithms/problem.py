@@ -41,6 +41,8 @@ class Problem(eqx.Module):
     starts: Float[Array, "episodes obs"]
     returns: Float[Array, " rows"]
     """What was earned from each row on, discounted, in learning units."""
+    best_first: Int[Array, " rows"]
+    """Row numbers, those of the episodes of highest return first."""
     standardizer: Standardizer
     action_low: Float[Array, " act"]
     action_high: Float[Array, " act"]
@@ -126,6 +128,7 @@ def make_problem(
         rows,
         rows.observations[starts],
         jnp.asarray(discounted_returns(log, discount, horizon) / spread, jnp.float32),
+        jnp.asarray(np.argsort(-log.episode_returns()[log.episode_of_row], kind="stable"), jnp.int32),
         Standardizer.fit(rows.observations),
         low,
         high,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.networks import Standardizer, gradient_step, start_optimizer
 from phyb.policy.actor import LARGEST_ACTION, Actor, unsquash
@@ -23,12 +23,14 @@ def clone(
     batch_size: int,
     standardizer: Standardizer | None = None,
     largest_action: float = LARGEST_ACTION,
+    only: Int[Array, " some"] | None = None,
 ) -> Actor:
     """Fit the actor to pairs of observation and action in [-1, 1] by `steps` of Adam on the log-likelihood.
 
     With a `standardizer`, observations are standardised as they are drawn: the log may be larger than memory. Actions
-    beyond `largest_action` count as that.
+    beyond `largest_action` count as that. With `only`, no other rows than these are learned from.
     """
+    count = observations.shape[0] if only is None else only.shape[0]
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, max(steps, 1)))
 
     def loss(actor: Actor, rows: Array) -> Array:
@@ -37,7 +39,8 @@ def clone(
 
     def step(carry: tuple[Actor, optax.OptState], key: PRNGKeyArray) -> tuple[tuple[Actor, optax.OptState], None]:
         actor, state = carry
-        rows = jax.random.randint(key, (batch_size,), 0, observations.shape[0])
+        rows = jax.random.randint(key, (batch_size,), 0, count)
+        rows = rows if only is None else only[rows]
         return gradient_step(optimizer, jax.grad(loss)(actor, rows), state, actor), None
 
     (actor, _), _ = jax.lax.scan(step, (actor, start_optimizer(optimizer, actor)), jax.random.split(key, steps))
