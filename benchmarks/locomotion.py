@@ -58,24 +58,26 @@ ABLATIONS = {
     "single": ("--weight-rule", "single"),
     "average": ("--weight-rule", "uniform", "--subset-size", "8"),
     "no-bregman": ("--step-size-rule", "fixed", "--step-size", "0.001"),
+    "plain-clone": ("--clone-best", "1"),
     "values-from-zero": ("--return-steps", "0"),
 }
-LONGER = (("hopper-medium-replay", (0, 1, 2)), ("hopper-medium", (0,)), ("hopper-medium-expert", (0,)))
-"""Runs of twice the length, on the logs where the preset stays behind what we hoped for."""
+MAIN = (
+    *((ABLATED, seed) for seed in (0, 1, 2)),
+    ("hopper-medium", 0),
+    ("hopper-medium-expert", 0),
+    ("hopper-full-replay", 0),
+    ("halfcheetah-medium", 0),
+    ("halfcheetah-medium-replay", 0),
+)
+LONGER = ("hopper-medium", "hopper-medium-expert", "halfcheetah-medium", "halfcheetah-medium-replay")
+"""Logs for runs of twice the length: those on which the preset stays behind what we hoped for."""
+CLONE = ("--clone-best", "1", "--steps", "1", "--evaluation-steps", "1", "--return-steps", "0")
+"""A run that stops at the clone of all rows: behaviour cloning as the preset would do it without its selection."""
 PLAN = (
-    *(Planned("hopper-medium-replay", seed) for seed in (0, 1, 2)),
-    *(
-        Planned(log)
-        for log in (
-            "hopper-medium",
-            "hopper-medium-expert",
-            "hopper-full-replay",
-            "halfcheetah-medium",
-            "halfcheetah-medium-replay",
-        )
-    ),
+    *(Planned(log, seed) for log, seed in MAIN),
+    *(Planned(log, seed, "clone", CLONE) for log, seed in MAIN),
     *(Planned(ABLATED, 0, variant, options) for variant, options in ABLATIONS.items()),
-    *(Planned(log, seed, "longer", ("--steps", "16000")) for log, seeds in LONGER for seed in seeds),
+    *(Planned(log, 0, "longer", ("--steps", "16000")) for log in LONGER),
 )
 
 
@@ -107,7 +109,7 @@ def gather(runs: Path) -> list[dict[str, Any]]:
                 "seed": planned.seed,
                 "options": list(planned.options),
                 "behaviour": score(result["behaviour_return"]),
-                "clone": looks[0]["normalized_score"],
+                "start": looks[0]["normalized_score"],
                 "score": result["normalized_score"],
                 "score_std_error": score(result["std_error"]) - score(0.0),  # pyright: ignore[reportOperatorIssue]
                 "belief": score(result["belief_return"]),
@@ -126,23 +128,25 @@ def gather(runs: Path) -> list[dict[str, Any]]:
     return found
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    """A Markdown table, one row per run."""
+def table(found: list[dict[str, Any]], clones: list[dict[str, Any]]) -> str:
+    """A Markdown table, one row per run, with the clone of all rows beside it."""
     lines = [
-        "| log | seed | behaviour | behaviour cloning | PhyB, last checkpoint | belief return | minutes |",
-        "|---|---|---|---|---|---|---|",
+        "| log | seed | behaviour | behaviour cloning | start | PhyB, last checkpoint | belief return | minutes |",
+        "|---|---|---|---|---|---|---|---|",
     ]
+    cloned = {(clone["log"], clone["seed"]): f"{clone['score']:.1f}" for clone in clones}
     for run in found:
         name = run["log"] if run["variant"] == "phyb" else f"{run['log']}, {run['variant']}"
         lines.append(
-            f"| {name} | {run['seed']} | {run['behaviour']:.1f} | {run['clone']:.1f} "
+            f"| {name} | {run['seed']} | {run['behaviour']:.1f} | {cloned.get((run['log'], run['seed']), '–')} "
+            f"| {run['start']:.1f} "
             f"| **{run['score']:.1f}** ± {run['score_std_error']:.1f} | {run['belief']:.1f} "
             f"| {sum(run['minutes'].values()):.0f} |"
         )
     return "\n".join(lines)
 
 
-def picture(found: list[dict[str, Any]], path: Path) -> None:
+def picture(found: list[dict[str, Any]], clones: list[dict[str, Any]], path: Path) -> None:
     """Draw the score in the simulator and under the belief over the updates, one colour per run."""
     with drawing((6.0, 3.4)) as (figure, axes):
         for number, run in enumerate(found):
@@ -150,7 +154,8 @@ def picture(found: list[dict[str, Any]], path: Path) -> None:
             label = f"seed {run['seed']}" if run["variant"] in ("phyb", "longer") else run["variant"]
             axes.plot(run["curve"]["step"], run["curve"]["score"], color=color, label=label)
             axes.plot(run["curve"]["step"], run["curve"]["belief"], color=color, linestyle=":", linewidth=1.0)
-        axes.axhline(found[0]["clone"], color="0.5", linestyle=(0, (4, 3)), linewidth=1.2, label="cloning")
+        for clone in clones[:1]:
+            axes.axhline(clone["score"], color="0.5", linestyle=(0, (4, 3)), linewidth=1.2, label="cloning")
         axes.set_ylabel("score (dotted: under the belief)")
         axes.legend(frameon=False, fontsize=8)
         steps_axis(axes, np.concatenate([run["curve"]["step"] for run in found]))
@@ -162,13 +167,15 @@ def publish(found: list[dict[str, Any]]) -> None:
     """Write the data, the pictures and the tables of docs/results.md."""
     write_json(ROOT / DATA, found)
     PICTURES.mkdir(parents=True, exist_ok=True)
-    main, longer = ([run for run in found if run["variant"] == variant] for variant in ("phyb", "longer"))
-    ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0 and run not in longer]
+    main, longer, clones = ([run for run in found if run["variant"] == name] for name in ("phyb", "longer", "clone"))
+    ablated = [run for run in found if run["log"] == ABLATED and run["seed"] == 0 and run not in longer + clones]
     pictures = by_log(main) | {f"{log}-longer": runs for log, runs in by_log(longer).items()}
     for name, runs in (pictures | ({"ablations": ablated} if ablated else {})).items():
-        picture(runs, PICTURES / f"{name}.svg")
-    tables = {"main": table(main), "longer": table(longer), "ablations": table(ablated)}
-    put_between_marks(PAGE, tables)
+        picture(runs, by_log(clones).get(runs[0]["log"], []), PICTURES / f"{name}.svg")
+    put_between_marks(
+        PAGE,
+        {name: table(runs, clones) for name, runs in (("main", main), ("longer", longer), ("ablations", ablated))},
+    )
 
 
 def by_log(found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -197,7 +204,7 @@ def main() -> None:
     if not found:
         sys.exit(f"{arguments.runs}: no run of the plan is finished")
     publish(found)
-    print(table(found))
+    print(table(found, [run for run in found if run["variant"] == "clone"]))
 
 
 if __name__ == "__main__":

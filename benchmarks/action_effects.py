@@ -1,0 +1,256 @@
+"""What a run can know about single actions, held against the simulator: models, critics and belief.
+
+At states that the run's reference policy visits, several of its own actions are tried, and the reference goes on with
+the same chance after each. What one action adds to another is then known from the simulator, and compared with what
+the models say over 1, 5, ... 100 steps, and with what critics and belief say at once.
+
+    python benchmarks/action_effects.py RUN...         measure finished runs, publish in docs/results.md
+
+The state is the one of the first checkpoint that a run kept, which at the cpu preset is the clone, evaluated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pages import put_between_marks
+
+from phyb.algorithms.imagination import belief_step
+from phyb.algorithms.phyb import PhyBState
+from phyb.algorithms.problem import Problem
+from phyb.dynamics.cache import cache_folder
+from phyb.evaluation.reopen import find_log, finished_run, kept_states, problem_of
+from phyb.policy.actor import squash
+from phyb.storage.files import write_json
+from phyb.training.progress import Stages
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, DATA = ROOT / "docs" / "results.md", ROOT / "results" / "action-effects.json"
+STATES, ACTIONS, PATHS = 48, 8, 24
+MARKS = (1, 3, 5, 10, 20, 50, 100)
+BURN_IN = 200
+
+
+class Simulator:
+    """Many copies of one MuJoCo body, all but their place along the track known from what is observed."""
+
+    def __init__(self, env_id: str) -> None:
+        self.env: Any = gym.make(env_id).unwrapped
+        self.env.reset(seed=0)
+        self.places = self.env.model.nq - 1
+
+    def starts(self, count: int) -> np.ndarray:
+        """First observations of episodes."""
+        return np.stack([self.env.reset(seed=seed)[0] for seed in range(count)])
+
+    def step(self, states: np.ndarray, actions: np.ndarray, alive: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Successors, rewards and whether each still lives; the dead stay where they are."""
+        states, rewards, alive = states.copy(), np.zeros(len(states)), alive.copy()
+        for row in np.flatnonzero(alive):
+            position = np.concatenate([[0.0], states[row, : self.places]])
+            self.env.set_state(position, states[row, self.places :])
+            states[row], rewards[row], ended, _, _ = self.env.step(actions[row])
+            alive[row] = not ended
+        return states, rewards, alive
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """States, the actions tried at each, and the policy that goes on."""
+
+    problem: Problem
+    state: PhyBState
+    simulator: Simulator
+    states: np.ndarray
+    actions: np.ndarray
+
+    @property
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """One row for each action: where, and what is done."""
+        return np.repeat(self.states, ACTIONS, axis=0), self.actions.reshape(STATES * ACTIONS, -1)
+
+
+def reference_actions(problem: Problem, state: PhyBState, observations: Any, noise: Any) -> jax.Array:
+    """What the reference does, given its noise."""
+    gaussian = state.reference.average(problem.standardizer(jnp.asarray(observations, jnp.float32)))
+    return squash(gaussian.mean + jnp.exp(gaussian.log_std) * jnp.asarray(noise, jnp.float32))
+
+
+def prepare(problem: Problem, state: PhyBState, env_id: str, rng: np.random.Generator) -> Trial:
+    """Walk with the reference to states it visits, and draw its actions there."""
+    simulator, act = Simulator(env_id), jax.jit(lambda o, e: reference_actions(problem, state, o, e))
+    states, alive = simulator.starts(STATES), np.ones(STATES, bool)
+    leave, kept = rng.integers(20, BURN_IN, STATES), states.copy()
+    for step in range(BURN_IN):
+        kept = np.where((alive & (step <= leave))[:, None], states, kept)
+        noise = rng.standard_normal((STATES, problem.action_size))
+        states, _, alive = simulator.step(states, np.asarray(act(states, noise)), alive & (step <= leave))
+    each = np.repeat(kept, ACTIONS, axis=0)
+    actions = np.asarray(act(each, rng.standard_normal((len(each), problem.action_size))))
+    return Trial(problem, state, simulator, kept, actions.reshape(STATES, ACTIONS, -1))
+
+
+def chance(trial: Trial, rng: np.random.Generator) -> np.ndarray:
+    """One path of noise for the reference after the action, the same for all actions at a state."""
+    return np.repeat(rng.standard_normal((MARKS[-1], STATES, trial.problem.action_size)), ACTIONS, axis=1)
+
+
+def simulate(trial: Trial, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Discounted rewards up to each mark, and the states there, in the simulator."""
+    act = jax.jit(lambda o, e: reference_actions(trial.problem, trial.state, o, e))
+    states, actions = trial.rows
+    alive, total, sums, places = np.ones(len(states), bool), np.zeros(len(states)), [], []
+    for step in range(MARKS[-1]):
+        taken = actions if step == 0 else np.asarray(act(states, noise[step]))
+        states, rewards, alive = trial.simulator.step(states, taken, alive)
+        total = total + trial.problem.discount**step * rewards
+        if step + 1 in MARKS:
+            sums.append(total)
+            places.append(states)
+    return np.stack(sums), np.stack(places)
+
+
+def imagine(trial: Trial, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same as each member of the pool has it, by its mean predictions."""
+    problem, world = trial.problem, trial.problem.world
+    assert world is not None
+    states, actions = (jnp.asarray(part, jnp.float32) for part in trial.rows)
+
+    def member(index: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(carry: tuple[jax.Array, ...], inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+            observations, alive, total = carry
+            number, epsilon = inputs
+            taken = jnp.where(number == 0, actions, reference_actions(problem, trial.state, observations, epsilon))
+            told = world.pool.predict(index[None], observations, world.env_action(taken))
+            successor, reward = told.next_mean[0], told.reward_mean[0]
+            total = total + problem.discount**number * alive * reward
+            if callable(world.termination):
+                ended = world.termination(observations, world.env_action(taken), successor)
+                alive = alive * (1.0 - ended.astype(jnp.float32))
+            return (successor, alive, total), (total, successor)
+
+        first = (states, jnp.ones(len(states)), jnp.zeros(len(states)))
+        steps = jnp.arange(MARKS[-1], dtype=jnp.float32)
+        return jax.lax.scan(step, first, (steps, jnp.asarray(noise, jnp.float32)))[1]
+
+    sums, places = jax.jit(lambda: jax.lax.map(member, jnp.arange(world.pool.size)))()
+    at = np.asarray(MARKS) - 1
+    return np.asarray(sums)[:, at], np.asarray(places)[:, at]
+
+
+def added(values: Any) -> np.ndarray:
+    """What each action adds to the mean of the actions at its state."""
+    table = np.asarray(values, np.float64).reshape(STATES, ACTIONS)
+    return (table - table.mean(axis=1, keepdims=True)).ravel()
+
+
+def agreement(one: Any, other: Any) -> float:
+    """Correlation of what actions add, within states."""
+    x, y = added(one), added(other)
+    return float(np.sum(x * y) / np.sqrt(np.sum(x**2) * np.sum(y**2)))
+
+
+def effects(trial: Trial, rng: np.random.Generator) -> list[dict[str, float]]:
+    """Along one path of noise: the models' error of states, what actions do to them, and the agreement on rewards."""
+    noise = chance(trial, rng)
+    (true, there), (told, imagined) = simulate(trial, noise), imagine(trial, noise)
+    scale = np.asarray(trial.problem.rows.observations).std(axis=0)
+
+    def typical(difference: np.ndarray) -> float:
+        return float(np.sqrt(np.median(np.mean((difference / scale) ** 2, axis=-1))))
+
+    found = []
+    for number, steps in enumerate(MARKS):
+        by_state = there[number].reshape(STATES, ACTIONS, -1)
+        found.append(
+            {
+                "steps": steps,
+                "state_error": typical(imagined[:, number] - there[number]),
+                "state_spread": typical(by_state - by_state.mean(axis=1, keepdims=True)),
+                "agreement": agreement(told[:, number].mean(axis=0), true[number]),
+            }
+        )
+    return found
+
+
+def judges(trial: Trial, vote: str, belief: Any, rng: np.random.Generator) -> dict[str, float]:
+    """How well critics and belief know what an action adds in 100 steps, averaged over paths of noise.
+
+    A correlation with an average of few paths is too low; it is divided by the square root of the average's own
+    reliability, found from its two halves.
+    """
+    halves = [np.mean([simulate(trial, chance(trial, rng))[0][-1] for _ in range(PATHS // 2)], axis=0) for _ in "ab"]
+    between = max(agreement(*halves), 1e-6)
+    reliability, truth = 2 * between / (1 + between), np.mean(halves, axis=0)
+    problem, state = trial.problem, trial.state
+    observations, actions = (jnp.asarray(part, jnp.float32) for part in trial.rows)
+    standard = problem.standardizer(jnp.asarray(trial.states, jnp.float32))
+    critics = state.slow_critics.judge(standard, jnp.asarray(trial.actions, jnp.float32), vote)  # pyright: ignore
+    foreseen = belief_step(jax.random.key(0), belief, state.slow_value, problem, observations, actions)[1].target
+    return {
+        "true_mean": float(truth.mean()),
+        "true_spread": float(added(truth).std() * np.sqrt(reliability)),
+        "reliability": reliability,
+        "critics": agreement(critics, truth) / np.sqrt(reliability),
+        "critics_mean": float(jnp.mean(critics) * problem.reward_scale),
+        "belief": agreement(foreseen, truth) / np.sqrt(reliability),
+    }
+
+
+def measure(path: Path) -> dict[str, Any]:
+    """All of it for one run."""
+    stages, rng = Stages(), np.random.default_rng(0)
+    run = finished_run(path, path.name)
+    problem = problem_of(run, find_log(run, None), cache_folder(), stages)
+    step, _, state = next(kept_states(run, problem))
+    trial = prepare(problem, state, run.config["env_id"], rng)
+    agent = run.settings.agent
+    return {
+        "run": path.name,
+        "step": step,
+        "states": STATES,
+        "actions": ACTIONS,
+        "paths": PATHS,
+        "effects": effects(trial, rng),
+        "judges": judges(trial, agent.critic_vote, agent.belief, rng),
+    }
+
+
+def publish(found: list[dict[str, Any]]) -> None:
+    """Write the data and the two tables of docs/results.md."""
+    write_json(DATA, found)
+    lines = ["| run | | " + " | ".join(f"{steps} steps" for steps in MARKS) + " |", "|---|---|" + "---|" * len(MARKS)]
+    rows = {
+        "state_error": "the models' error",
+        "state_spread": "what actions change",
+        "agreement": "agreement on rewards",
+    }
+    for run in found:
+        for key, words in rows.items():
+            lines.append(f"| {run['run']} | {words} | " + " | ".join(f"{at[key]:.2f}" for at in run["effects"]) + " |")
+    judged = ["| run | what actions add (std) | agreement of critics | agreement of the belief |", "|---|---|---|---|"]
+    for run in found:
+        told = run["judges"]
+        judged.append(f"| {run['run']} | {told['true_spread']:.1f} | {told['critics']:.2f} | {told['belief']:.2f} |")
+    put_between_marks(PAGE, {"effects": "\n".join(lines), "judges": "\n".join(judged)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs of phyb on MuJoCo logs")
+    found = []
+    for path in parser.parse_args().runs:
+        found.append(measure(path))
+        print(found[-1], flush=True)
+    publish(found)
+
+
+if __name__ == "__main__":
+    main()
