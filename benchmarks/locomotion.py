@@ -77,7 +77,7 @@ PLAN = (
     *(Planned(log, seed) for log, seed in MAIN),
     *(Planned(log, seed, "clone", CLONE) for log, seed in MAIN),
     *(Planned(ABLATED, 0, variant, options) for variant, options in ABLATIONS.items()),
-    *(Planned(log, 0, "longer", ("--steps", "16000")) for log in LONGER),
+    *(Planned(log, 0, "longer", ("--steps", "10000")) for log in LONGER),
 )
 
 

@@ -33,6 +33,9 @@ from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.mirror import MirrorStep, mirror_step, step_size_for
 from phyb.policy.policy import Policy
 
+START_BATCH = 128
+"""Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
+
 
 class PhyBState(NamedTuple):
     """Everything that changes while the policy is optimised; saving it is saving the run."""
@@ -97,7 +100,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 problem.rows.actions,
                 steps=cfg.clone_steps,
                 learning_rate=1e-3,
-                batch_size=cfg.real_batch_size,
+                batch_size=max(cfg.real_batch_size, START_BATCH),
                 standardizer=problem.standardizer,
                 largest_action=cfg.largest_action,
                 only=self._rows_to_clone(problem),
@@ -114,7 +117,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 problem.returns,
                 steps=cfg.return_steps,
                 learning_rate=1e-3,
-                batch_size=cfg.real_batch_size,
+                batch_size=max(cfg.real_batch_size, START_BATCH),
                 standardizer=problem.standardizer,
             )
         return PhyBState(
