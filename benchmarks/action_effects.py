@@ -6,7 +6,7 @@ the models say over 1, 5, ... 100 steps, and with what critics and belief say at
 
     python benchmarks/action_effects.py RUN...         measure finished runs, publish in docs/results.md
 
-The state is the one of the first checkpoint that a run kept, which at the cpu preset is the clone, evaluated.
+The policy, critics and value are those of the first checkpoint that a run kept.
 """
 
 from __future__ import annotations
