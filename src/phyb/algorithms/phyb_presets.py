@@ -74,7 +74,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 _HOPPER = {"pool": {"model_hidden": (256, 256, 256, 256), "model_batch_size": 256}}
 TASKS: Mapping[str, Mapping[str, Any]] = {
     # A good pool first, then small steps from a known policy: values start from the log's returns and the policy from
-    # the clone, so that critics judge what is deployed before they lead anywhere.
+    # the clone, so that values are those of what is deployed before they lead anywhere.
     "cpu": {
         "locomotion": {
             "pool": {
