@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
+import mujoco.rollout
 import numpy as np
 from pages import put_between_marks
 
@@ -44,7 +45,8 @@ class Simulator:
     def __init__(self, env_id: str) -> None:
         self.env: Any = gym.make(env_id).unwrapped
         self.env.reset(seed=0)
-        self.places = self.env.model.nq - 1
+        self.model, self.data = self.env.model, self.env.data
+        self.places = self.model.nq - 1
 
     def starts(self, count: int) -> np.ndarray:
         """First observations of episodes."""
@@ -52,13 +54,23 @@ class Simulator:
 
     def step(self, states: np.ndarray, actions: np.ndarray, alive: np.ndarray) -> tuple[np.ndarray, ...]:
         """Successors, rewards and whether each still lives; the dead stay where they are."""
-        states, rewards, alive = states.copy(), np.zeros(len(states)), alive.copy()
-        for row in np.flatnonzero(alive):
-            position = np.concatenate([[0.0], states[row, : self.places]])
-            self.env.set_state(position, states[row, self.places :])
-            states[row], rewards[row], ended, _, _ = self.env.step(actions[row])
-            alive[row] = not ended
-        return states, rewards, alive
+        rows = np.flatnonzero(alive)
+        if not len(rows):
+            return states, np.zeros(len(states)), alive
+        before = np.zeros((len(rows), 2 + states.shape[1]))  # time, then positions, then velocities
+        before[:, 2:] = states[rows]
+        control = np.repeat(np.asarray(actions[rows], np.float64)[:, None], self.env.frame_skip, axis=1)
+        after = mujoco.rollout.rollout(self.model, self.data, before, control)[0][:, -1]
+        successors, rewards, living = states.copy(), np.zeros(len(states)), alive.copy()
+        for row, place, action in zip(rows, after, actions[rows], strict=True):
+            self.data.qpos[:], self.data.qvel[:] = place[1 : 1 + self.model.nq], place[1 + self.model.nq :]
+            rewards[row] = self.env._get_rew(place[1] / self.env.dt, action)[0]
+            successors[row], living[row] = self.env._get_obs(), not self.ended()
+        return successors, rewards, living
+
+    def ended(self) -> bool:
+        """Whether the body has fallen, where falling ends an episode."""
+        return hasattr(self.env, "is_healthy") and not self.env.is_healthy
 
 
 @dataclasses.dataclass(frozen=True)

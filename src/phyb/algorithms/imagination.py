@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import (
+    Ahead,
     Belief,
     BeliefConfig,
     Imagined,
@@ -16,6 +17,7 @@ from phyb.belief.backup import (
     believe,
     draw,
     imagine,
+    look_ahead,
     member_backups,
 )
 from phyb.belief.weights import ranks
@@ -32,21 +34,28 @@ def belief_step(
     *,
     rank_value: Value | None = None,
     told: Prediction | None = None,
+    ahead: Ahead | None = None,
 ) -> tuple[Imagined, Belief]:
     """Ask a fresh draw of models about (state, action) rows and weigh what they say.
 
     `value` maps standardised observations to values; `rank_value`, if given, ranks and weighs the members instead.
-    `told` is what all members predict on these rows, where that is known already.
+    `told` is what all members predict on these rows, where that is known already. With `ahead`, a policy goes on
+    inside each member for some steps before values are asked.
     """
-    assert problem.world is not None, "this algorithm needs a pool"
+    world = problem.world
+    assert world is not None, "this algorithm needs a pool"
     key_draw, key_noise, key_weights = jax.random.split(key, 3)
-    members = draw(key_draw, config, problem.world.pool)
+    members = draw(key_draw, config, world.pool)
     noise = belief_noise(key_noise, config, observations.shape[0], problem.observation_size)
-    imagined = imagine(problem.world, config, members, observations, actions, noise, told)
+    imagined = imagine(world, config, members, observations, actions, noise, told)
 
     def backups(value: Value) -> Array:
         bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731
-        return member_backups(imagined, bounded, problem.discount, problem.world.value_floor)  # pyright: ignore
+        if ahead is not None:
+            later = lambda s: look_ahead(world, config, members, s, ahead, bounded, problem.discount)  # noqa: E731
+        else:
+            later = bounded
+        return member_backups(imagined, later, problem.discount, world.value_floor)
 
     promised = backups(value)
     ranked = promised if rank_value is None else backups(rank_value)

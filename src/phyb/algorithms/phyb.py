@@ -24,7 +24,7 @@ from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.belief.backup import Belief, Imagined, Value, follow
+from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
@@ -252,7 +252,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         shape = candidates.reference.shape
         each = jnp.repeat(states, shape[1], axis=0)
         actions = squash(candidates.draws).reshape(len(each), -1)
-        imagined, belief = self._believe(key, state, problem, each, actions)
+        imagined, belief = self._believe(key, state, problem, each, actions, alike=shape[1])
         return Foreseen(imagined, belief, jnp.clip(belief.target, problem.value_low, problem.value_high).reshape(shape))
 
     def _improve(
@@ -307,9 +307,14 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         observations: Array,
         actions: Array,
         told: Prediction | None = None,
+        alike: int = 1,
     ) -> tuple[Imagined, Belief]:
+        """Ask the belief; so many neighbouring rows are `alike`, the same state, and meet the same chance later."""
         if self.config.value_estimator == "amortised":
-            return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions, told=told)
+            ahead = self._ahead(jax.random.fold_in(key, 1), state, problem, observations.shape[0] // alike, alike)
+            return belief_step(
+                key, self.config.belief, state.slow_value, problem, observations, actions, told=told, ahead=ahead
+            )
         key, key_value = jax.random.split(key)
 
         def direct(critics: Critics) -> Value:
@@ -319,6 +324,23 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             key, self.config.belief, direct(state.slow_critics), problem, observations, actions,
             rank_value=direct(state.critics), told=told,
         )  # fmt: skip
+
+    def _ahead(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, states: int, alike: int) -> Ahead | None:
+        """The reference policy, to go on after the first step."""
+        steps, reference = self.config.lookahead - 1, state.reference.average
+        if not steps:
+            return None
+        sizes = (problem.action_size, problem.observation_size)
+        noise = (
+            jnp.repeat(jax.random.normal(k, (steps, states, size)), alike, axis=1)
+            for k, size in zip(jax.random.split(key), sizes, strict=True)
+        )
+
+        def act(observations: Array, noise: Array) -> Array:
+            gaussian = reference(problem.standardizer(observations))
+            return squash(gaussian.mean + jnp.exp(gaussian.log_std) * noise)
+
+        return Ahead(act, *noise)
 
     def direct_value(
         self, key: PRNGKeyArray, state: PhyBState, critics: Critics, observations: Float[Array, "*rows obs"]

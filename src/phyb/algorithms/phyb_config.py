@@ -72,6 +72,10 @@ class PhyBConfig:
     """Who judges candidate actions. critics: networks that learned what the belief promises of an action (paper);
     belief: the belief itself, with V behind its successors. It tells nearby actions apart where critics cannot, and
     costs more: every update asks the models about all candidates instead of one action per rollout."""
+    lookahead: int = 1
+    """Steps that the belief looks ahead before it asks V: after a candidate action the reference policy goes on inside
+    each drawn model. Higher knows what an action does where V is too coarse to tell, trusts the models that far, and
+    costs that many times more. 1 is the paper's."""
     value_of: Literal["mirror", "reference"] = "mirror"
     """Whose value V learns and whose actions imagined rollouts take. mirror: those of the mirror step (paper), whose
     value holds a maximum over the judge's errors that a long horizon adds up; reference: those of the slow reference
@@ -118,6 +122,11 @@ class PhyBConfig:
         if self.judge == "belief" and self.value_estimator == "direct":
             raise ValueError(
                 "judge belief needs value_estimator amortised: the direct estimator asks the critics at every successor"
+            )
+        if self.lookahead < 1 or (self.lookahead > 1 and self.value_estimator == "direct"):
+            raise ValueError(
+                f"lookahead must be 1 or more, and 1 with value_estimator direct, found {self.lookahead} with "
+                f"{self.value_estimator}"
             )
         if not 0.0 < self.clone_best <= 1.0:
             raise ValueError(f"clone_best must lie above 0 and at most at 1, found {self.clone_best}")

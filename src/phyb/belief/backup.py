@@ -126,6 +126,15 @@ class Imagined(NamedTuple):
         )
 
 
+class Ahead(NamedTuple):
+    """How a policy goes on inside each member before values are asked: its actions, and the chance it meets."""
+
+    act: Callable[[Float[Array, "*rows obs"], Float[Array, "rows act"]], Float[Array, "*rows act"]]
+    """From observations and standard normal noise to actions in [-1, 1]."""
+    action_noise: Float[Array, "steps rows act"]
+    state_noise: Float[Array, "steps rows obs"]
+
+
 class Belief(NamedTuple):
     """The weighed opinion of the drawn members."""
 
@@ -151,8 +160,8 @@ def imagine(
     world: World,
     config: BeliefConfig,
     members: Int[Array, " drawn"],
-    observations: Float[Array, "rows obs"],
-    actions: Float[Array, "rows act"],
+    observations: Float[Array, "*drawn rows obs"],
+    actions: Float[Array, "*drawn rows act"],
     noise: Float[Array, "drawn_or_1 samples rows obs"],
     told: Prediction | None = None,
 ) -> Imagined:
@@ -160,10 +169,13 @@ def imagine(
 
     Rewards are the members' means: the backup is an expectation, and the mean is the expectation of the reward. A
     known reward is averaged over the imagined successors for the same reason. `told` is what all members of the pool
-    predict on these rows, where that is known already.
+    predict on these rows, where that is known already. All members are asked about the same rows, or each about its
+    own.
     """
     env_actions = world.env_action(actions)
     told = world.pool.predict(members, observations, env_actions) if told is None else take(told, members)
+    if observations.ndim == 3:
+        observations, env_actions = observations[:, None], env_actions[:, None]
     successors = told.next_mean[:, None] + told.next_std[:, None] * noise
     if world.termination == "none":
         alive = jnp.ones(successors.shape[:-1])
@@ -188,6 +200,36 @@ def member_backups(
     """
     values = imagined.trust * value(imagined.successors) + (1.0 - imagined.trust) * floor
     return imagined.rewards[:, None] + discount * imagined.alive * values
+
+
+def look_ahead(
+    world: World,
+    config: BeliefConfig,
+    members: Int[Array, " drawn"],
+    observations: Float[Array, "drawn samples rows obs"],
+    ahead: Ahead,
+    value: Value,
+    discount: float,
+) -> Float[Array, "drawn samples rows"]:
+    """What each member says a policy earns from here on: `sum_{h<H} gamma^h r_h + gamma^H V(s_H)`.
+
+    Each member goes on alone, from the states it imagined itself, so that models are compared by what they say of the
+    policy and not of one step. All meet the same chance. Lost trust is worth the floor at every step.
+    """
+    drawn, samples, rows, size = observations.shape
+
+    def step(carry: tuple[Array, Array, Array], chance: tuple[Array, Array]) -> tuple[tuple[Array, Array, Array], None]:
+        here, weight, total = carry
+        actions = ahead.act(here, jnp.tile(chance[0], (samples, 1)))
+        then = imagine(world, config, members, here, actions, jnp.tile(chance[1], (samples, 1))[None, None])
+        alive, trust = discount * then.alive[:, 0], then.trust[:, 0]
+        total = total + weight * (then.rewards + alive * (1.0 - trust) * world.value_floor)
+        return (then.successors[:, 0], weight * alive * trust, total), None
+
+    first = observations.reshape(drawn, samples * rows, size)
+    start = (first, jnp.ones(first.shape[:-1]), jnp.zeros(first.shape[:-1]))
+    (last, weight, total), _ = jax.lax.scan(step, start, (ahead.action_noise, ahead.state_noise))
+    return (total + weight * value(last)).reshape(drawn, samples, rows)
 
 
 def believe(

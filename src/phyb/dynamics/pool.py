@@ -47,20 +47,23 @@ class Pool(eqx.Module):
     def heads(
         self,
         members: Int[Array, " drawn"],
-        observations: Float[Array, "rows obs"],
-        actions: Float[Array, "rows act"],
+        observations: Float[Array, "*drawn rows obs"],
+        actions: Float[Array, "*drawn rows act"],
     ) -> Heads:
-        """The asked members' heads on the same rows, in standardised units."""
+        """The asked members' heads, in standardised units: all on the same rows, or each on its own."""
         rows = self.inputs(jnp.concatenate([observations, actions], axis=-1))
-        return jax.vmap(lambda model: model(rows))(take(self.members, members))
+        asked = take(self.members, members)
+        if rows.ndim == 3:
+            return jax.vmap(lambda model, own: model(own))(asked, rows)
+        return jax.vmap(lambda model: model(rows))(asked)
 
     def predict(
         self,
         members: Int[Array, " drawn"],
-        observations: Float[Array, "rows obs"],
-        actions: Float[Array, "rows act"],
+        observations: Float[Array, "*drawn rows obs"],
+        actions: Float[Array, "*drawn rows act"],
     ) -> Prediction:
-        """Next observation, reward and termination as the asked members see them."""
+        """Next observation, reward and termination as the asked members see them: the same rows, or each its own."""
         heads = self.heads(members, observations, actions)
         mean = self.outputs.inverse(heads.mean)
         std = self.outputs.scale * jnp.exp(heads.log_std)
