@@ -40,37 +40,47 @@ BURN_IN = 200
 
 
 class Simulator:
-    """Many copies of one MuJoCo body, all but their place along the track known from what is observed."""
+    """Many copies of one MuJoCo body.
+
+    Bodies are whole states of the physics, one a row: Hopper and Walker2d clip velocities in what they show, so that an
+    observation does not say all.
+    """
 
     def __init__(self, env_id: str) -> None:
         self.env: Any = gym.make(env_id).unwrapped
         self.env.reset(seed=0)
         self.model, self.data = self.env.model, self.env.data
-        self.places = self.model.nq - 1
 
     def starts(self, count: int) -> np.ndarray:
-        """First observations of episodes."""
-        return np.stack([self.env.reset(seed=seed)[0] for seed in range(count)])
+        """Bodies at the start of episodes."""
 
-    def step(self, states: np.ndarray, actions: np.ndarray, alive: np.ndarray) -> tuple[np.ndarray, ...]:
+        def body(seed: int) -> np.ndarray:
+            self.env.reset(seed=seed)
+            return np.concatenate([[0.0], self.data.qpos, self.data.qvel])
+
+        return np.stack([body(seed) for seed in range(count)])
+
+    def see(self, bodies: np.ndarray) -> np.ndarray:
+        """What is observed of each body."""
+        return np.stack([self._put(body)._get_obs() for body in bodies])
+
+    def step(self, bodies: np.ndarray, actions: np.ndarray, alive: np.ndarray) -> tuple[np.ndarray, ...]:
         """Successors, rewards and whether each still lives; the dead stay where they are."""
-        rows = np.flatnonzero(alive)
+        rows, after, rewards, alive = np.flatnonzero(alive), bodies.copy(), np.zeros(len(bodies)), alive.copy()
         if not len(rows):
-            return states, np.zeros(len(states)), alive
-        before = np.zeros((len(rows), 2 + states.shape[1]))  # time, then positions, then velocities
-        before[:, 2:] = states[rows]
+            return after, rewards, alive
         control = np.repeat(np.asarray(actions[rows], np.float64)[:, None], self.env.frame_skip, axis=1)
-        after = mujoco.rollout.rollout(self.model, self.data, before, control)[0][:, -1]
-        successors, rewards, living = states.copy(), np.zeros(len(states)), alive.copy()
-        for row, place, action in zip(rows, after, actions[rows], strict=True):
-            self.data.qpos[:], self.data.qvel[:] = place[1 : 1 + self.model.nq], place[1 + self.model.nq :]
-            rewards[row] = self.env._get_rew(place[1] / self.env.dt, action)[0]
-            successors[row], living[row] = self.env._get_obs(), not self.ended()
-        return successors, rewards, living
+        after[rows] = mujoco.rollout.rollout(self.model, self.data, bodies[rows], control)[0][:, -1]
+        for row in rows:
+            env = self._put(after[row])
+            speed = (after[row, 1] - bodies[row, 1]) / env.dt
+            rewards[row] = env._get_rew(speed, actions[row])[0]
+            alive[row] = getattr(env, "is_healthy", True)
+        return after, rewards, alive
 
-    def ended(self) -> bool:
-        """Whether the body has fallen, where falling ends an episode."""
-        return hasattr(self.env, "is_healthy") and not self.env.is_healthy
+    def _put(self, body: np.ndarray) -> Any:
+        self.data.qpos[:], self.data.qvel[:] = body[1 : 1 + self.model.nq], body[1 + self.model.nq :]
+        return self.env
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +90,13 @@ class Trial:
     problem: Problem
     state: PhyBState
     simulator: Simulator
+    bodies: np.ndarray
     states: np.ndarray
     actions: np.ndarray
 
     @property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """One row for each action: where, and what is done."""
+        """One row for each action: what is seen, and what is done."""
         return np.repeat(self.states, ACTIONS, axis=0), self.actions.reshape(STATES * ACTIONS, -1)
 
 
@@ -98,15 +109,17 @@ def reference_actions(problem: Problem, state: PhyBState, observations: Any, noi
 def prepare(problem: Problem, state: PhyBState, env_id: str, rng: np.random.Generator) -> Trial:
     """Walk with the reference to states it visits, and draw its actions there."""
     simulator, act = Simulator(env_id), jax.jit(lambda o, e: reference_actions(problem, state, o, e))
-    states, alive = simulator.starts(STATES), np.ones(STATES, bool)
-    leave, kept = rng.integers(20, BURN_IN, STATES), states.copy()
+    bodies, alive = simulator.starts(STATES), np.ones(STATES, bool)
+    leave, kept = rng.integers(20, BURN_IN, STATES), bodies.copy()
     for step in range(BURN_IN):
-        kept = np.where((alive & (step <= leave))[:, None], states, kept)
+        alive = alive & (step <= leave)
+        kept = np.where(alive[:, None], bodies, kept)
         noise = rng.standard_normal((STATES, problem.action_size))
-        states, _, alive = simulator.step(states, np.asarray(act(states, noise)), alive & (step <= leave))
-    each = np.repeat(kept, ACTIONS, axis=0)
+        bodies, _, alive = simulator.step(bodies, np.asarray(act(simulator.see(bodies), noise)), alive)
+    states = simulator.see(kept)
+    each = np.repeat(states, ACTIONS, axis=0)
     actions = np.asarray(act(each, rng.standard_normal((len(each), problem.action_size))))
-    return Trial(problem, state, simulator, kept, actions.reshape(STATES, ACTIONS, -1))
+    return Trial(problem, state, simulator, kept, states, actions.reshape(STATES, ACTIONS, -1))
 
 
 def chance(trial: Trial, rng: np.random.Generator) -> np.ndarray:
@@ -117,11 +130,12 @@ def chance(trial: Trial, rng: np.random.Generator) -> np.ndarray:
 def simulate(trial: Trial, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Discounted rewards up to each mark, and the states there, in the simulator."""
     act = jax.jit(lambda o, e: reference_actions(trial.problem, trial.state, o, e))
-    states, actions = trial.rows
+    (states, actions), bodies = trial.rows, np.repeat(trial.bodies, ACTIONS, axis=0)
     alive, total, sums, places = np.ones(len(states), bool), np.zeros(len(states)), [], []
     for step in range(MARKS[-1]):
         taken = actions if step == 0 else np.asarray(act(states, noise[step]))
-        states, rewards, alive = trial.simulator.step(states, taken, alive)
+        bodies, rewards, alive = trial.simulator.step(bodies, taken, alive)
+        states = trial.simulator.see(bodies)
         total = total + trial.problem.discount**step * rewards
         if step + 1 in MARKS:
             sums.append(total)

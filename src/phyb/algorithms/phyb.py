@@ -157,18 +157,22 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         states = jnp.concatenate([real.observations, state.rollouts])
         observations = problem.standardizer(states)
         candidates = self._candidates(keys[2], state, observations, real)
-        foreseen = None if cfg.judge == "critics" else self._foresee(keys[4], state, problem, states, candidates)
-        step, step_size = self._improve(state, observations, candidates, None if foreseen is None else foreseen.worth)
+        tried = self._tried(state, observations, candidates)
+        foreseen = None if cfg.judge == "critics" else self._foresee(keys[4], state, problem, states, tried)
+        worth = self._worth(state, observations, tried) if foreseen is None else foreseen.worth
+        step, step_size = self._improve(state, candidates, worth)
 
         split = cfg.real_batch_size
-        law = candidates.reference if cfg.value_of == "reference" else step.weights
-        picked = jax.random.categorical(keys[3], jnp.log(law[split:]))
-        draws = jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0]
-        imagined_actions = squash(draws)
+        if cfg.value_of == "deployed":
+            picked = jnp.zeros(cfg.rollouts, jnp.int32)
+        else:
+            law = candidates.reference if cfg.value_of == "reference" else step.weights
+            picked = jax.random.categorical(keys[3], jnp.log(law[split:]))
+        imagined_actions = squash(jnp.take_along_axis(tried[split:], picked[:, None, None], axis=1)[:, 0])
         if foreseen is None:
             imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
         else:
-            rows = (split + jnp.arange(cfg.rollouts)) * law.shape[1] + picked
+            rows = (split + jnp.arange(cfg.rollouts)) * tried.shape[1] + picked
             imagined, belief = foreseen.imagined.at(rows), foreseen.belief.at(rows)
         rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
 
@@ -245,27 +249,32 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         in_mind = propose(key_imagined, part(pi, last), part(mu, last), counts)
         return Candidates(*(jnp.concatenate(pair) for pair in zip(on_log, in_mind, strict=True)))
 
-    def _foresee(
-        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, states: Array, candidates: Candidates
-    ) -> Foreseen:
-        """Ask the belief about all candidates at once: `Q(s, a) = sum_i alpha_i (r_i + gamma V(s'_i))`."""
-        shape = candidates.reference.shape
+    def _tried(self, state: PhyBState, observations: Array, candidates: Candidates) -> Array:
+        """The draws to judge: the candidates, after the deployed action where its value is to be learned."""
+        if self.config.value_of != "deployed":
+            return candidates.draws
+        return jnp.concatenate([state.reference.average(observations).mean[:, None], candidates.draws], axis=1)
+
+    def _worth(self, state: PhyBState, observations: Array, tried: Array) -> Array:
+        """What the critics say of every draw."""
+        judges = state.slow_critics if self.config.improve_with == "target" else state.critics
+        return judges.judge(observations, squash(tried), self.config.critic_vote)
+
+    def _foresee(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, states: Array, tried: Array) -> Foreseen:
+        """Ask the belief about all draws at once: `Q(s, a) = sum_i alpha_i (r_i + gamma V(s'_i))`."""
+        shape = tried.shape[:2]
         each = jnp.repeat(states, shape[1], axis=0)
-        actions = squash(candidates.draws).reshape(len(each), -1)
+        actions = squash(tried).reshape(len(each), -1)
         imagined, belief = self._believe(key, state, problem, each, actions, alike=shape[1])
         return Foreseen(imagined, belief, jnp.clip(belief.target, problem.value_low, problem.value_high).reshape(shape))
 
-    def _improve(
-        self, state: PhyBState, observations: Array, candidates: Candidates, q: Array | None = None
-    ) -> tuple[MirrorStep, Array]:
-        """The mirror step on the candidates, judged by the critics unless `q` tells their worth.
+    def _improve(self, state: PhyBState, candidates: Candidates, worth: Array) -> tuple[MirrorStep, Array]:
+        """The mirror step on the candidates, given the worth of what was tried.
 
         During the evaluation phase it is the reference itself.
         """
         cfg = self.config
-        if q is None:
-            judges = state.slow_critics if cfg.improve_with == "target" else state.critics
-            q = judges.judge(observations, squash(candidates.draws), cfg.critic_vote)
+        q = worth[:, -candidates.reference.shape[1] :]
         beta = jnp.full((), cfg.step_size)
         if cfg.step_size_rule == "target":
             per_state = cfg.step_size_scope == "state"
@@ -279,16 +288,16 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 steps=8 if per_state else 3,
             )
         step = mirror_step(q, candidates.reference, beta, cfg.potential_mix)
-        mean = jnp.sum(candidates.reference * q, axis=-1)
+        held = worth[:, 0] if cfg.value_of == "deployed" else jnp.sum(candidates.reference * q, axis=-1)
         if cfg.evaluation_steps:
             evaluating = state.step < cfg.evaluation_steps
             step = step._replace(
                 weights=jnp.where(evaluating, candidates.reference, step.weights),
-                value=jnp.where(evaluating, mean, step.value),
+                value=jnp.where(evaluating, held, step.value),
                 divergence=jnp.where(evaluating, 0.0, step.divergence),
             )
-        if cfg.value_of == "reference":
-            step = step._replace(value=mean)
+        if cfg.value_of != "mirror":
+            step = step._replace(value=held)
         return jax.lax.stop_gradient(step), jnp.mean(beta)
 
     def _divergence(self, step: Int[Array, ""]) -> float | Array:
@@ -328,6 +337,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
     def _ahead(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, states: int, alike: int) -> Ahead | None:
         """The reference policy, to go on after the first step."""
         steps, reference = self.config.lookahead - 1, state.reference.average
+        explores = self.config.value_of != "deployed"
         if not steps:
             return None
         sizes = (problem.action_size, problem.observation_size)
@@ -338,7 +348,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
 
         def act(observations: Array, noise: Array) -> Array:
             gaussian = reference(problem.standardizer(observations))
-            return squash(gaussian.mean + jnp.exp(gaussian.log_std) * noise)
+            return squash(gaussian.mean + jnp.exp(gaussian.log_std) * noise if explores else gaussian.mean)
 
         return Ahead(act, *noise)
 
@@ -352,6 +362,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         if observations.ndim > 2:
             return jax.lax.map(lambda rows: self.direct_value(key, state, critics, rows), observations)
         cfg = self.config
+        if cfg.value_of == "deployed":
+            mean = state.reference.average(observations).mean
+            return critics.judge(observations, squash(mean[:, None]), cfg.critic_vote)[:, 0]
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
         candidates = propose(key, state.actor(observations), state.reference.average(observations), counts)
         q = critics.judge(observations, squash(candidates.draws), cfg.critic_vote)

@@ -76,10 +76,11 @@ class PhyBConfig:
     """Steps that the belief looks ahead before it asks V: after a candidate action the reference policy goes on inside
     each drawn model. Higher knows what an action does where V is too coarse to tell, trusts the models that far, and
     costs that many times more. 1 is the paper's."""
-    value_of: Literal["mirror", "reference"] = "mirror"
+    value_of: Literal["mirror", "reference", "deployed"] = "mirror"
     """Whose value V learns and whose actions imagined rollouts take. mirror: those of the mirror step (paper), whose
     value holds a maximum over the judge's errors that a long horizon adds up; reference: those of the slow reference
-    policy, which is deployed, so that V can be held against its returns."""
+    policy with its noise; deployed: its mean action, as it is deployed, so that V can be held against its returns.
+    Noise may cost half of a score, and a step that helps against it need not help without."""
     improve_with: Literal["online", "target"] = "online"
     """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
     critic_vote: Vote = "least"
