@@ -130,7 +130,8 @@ def improvement(algorithm, problem):
         real = problem.sample(jax.random.key(0), CONFIG.real_batch_size)
         observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
         candidates = algorithm._candidates(jax.random.key(1), state, observations, real)
-        return algorithm._improve(state, observations, candidates)[0], candidates, observations
+        worth = algorithm._worth(state, observations, algorithm._tried(state, observations, candidates))
+        return algorithm._improve(state, candidates, worth)[0], candidates, observations
 
     return run
 
@@ -193,7 +194,17 @@ def test_the_value_of_the_reference_has_no_maximum_in_it(problem, later):
     assert np.all(np.asarray(mirror.value) >= np.asarray(step.value) - 1e-6)
 
 
-def test_rollouts_under_the_value_of_the_reference_do_not_follow_the_mirror_step(linear_pool):
+def test_the_value_of_what_is_deployed_is_that_of_its_mean_action(problem, later):
+    state = later[0][2]
+    algorithm = PhyB(dataclasses.replace(CONFIG, value_of="deployed"), total_steps=10)
+    step, _, observations = improvement(algorithm, problem)(state)
+    mirror = improvement(PhyB(CONFIG, total_steps=10), problem)(state)[0]
+    deployed = state.reference.average.mode(observations)
+    np.testing.assert_allclose(step.value, state.critics.judge(observations, deployed[:, None])[:, 0], atol=1e-5)
+    np.testing.assert_allclose(step.weights, mirror.weights, atol=1e-5)
+
+
+def test_rollouts_go_with_whose_value_is_learned(linear_pool):
     """s' = -s + a / 10 here, so that the successor tells the action; the mirror step takes the larger ones."""
     rng, bound = np.random.default_rng(0), np.ones(1, np.float32)
     states, actions = rng.uniform(-1, 1, (2, ROWS, 1)).astype(np.float32)
@@ -201,14 +212,16 @@ def test_rollouts_under_the_value_of_the_reference_do_not_follow_the_mirror_step
     log = Log(states, actions, actions[:, 0], actions / 10 - states, ~ends, ends, -bound, bound)
     pool = linear_pool(np.repeat([[[-2.0, 0.0], [0.1, 1.0]]], 5, axis=0), np.zeros((5, 2)), log_std=-40.0)
     problem = make_problem(log, pool, discount=DISCOUNT, horizon=50, termination="none")
-    taken = {}
-    for law in ("mirror", "reference"):
+    taken, mean = {}, np.zeros(())
+    for law in ("mirror", "reference", "deployed"):
         config = dataclasses.replace(CONFIG, judge="belief", value_of=law, rollouts=400, evaluation_steps=0)
         algorithm = PhyB(config, total_steps=10)
         before = algorithm.init(jax.random.key(0), problem)
         after, _ = jax.jit(algorithm.update)(before, problem)
         taken[law] = 10 * np.asarray(after.rollouts + before.rollouts)
+        mean = before.reference.average.mode(problem.standardizer(before.rollouts))
     assert taken["mirror"].mean() > taken["reference"].mean() + 0.1
+    np.testing.assert_allclose(taken["deployed"], mean, atol=1e-4)
 
 
 def test_the_belief_judges_every_candidate_as_if_asked_about_it_alone(problem, later):
@@ -217,7 +230,7 @@ def test_the_belief_judges_every_candidate_as_if_asked_about_it_alone(problem, l
     states = jnp.concatenate([problem.rows.observations[: config.real_batch_size], state.rollouts])
     real = problem.take(jnp.arange(config.real_batch_size))
     candidates = algorithm._candidates(jax.random.key(1), state, problem.standardizer(states), real)
-    foreseen = jax.jit(algorithm._foresee)(jax.random.key(2), state, problem, states, candidates)
+    foreseen = jax.jit(algorithm._foresee)(jax.random.key(2), state, problem, states, candidates.draws)
     rows, count = candidates.reference.shape
     alone = squash(candidates.draws).reshape(rows * count, -1)
     asked = belief_step(jax.random.key(2), BELIEF, state.slow_value, problem, jnp.repeat(states, count, axis=0), alone)
@@ -237,10 +250,46 @@ def test_an_exact_belief_knows_what_each_action_adds(linear_pool):
     states = jnp.concatenate([problem.rows.observations[: CONFIG.real_batch_size], state.rollouts])
     real = problem.take(jnp.arange(CONFIG.real_batch_size))
     candidates = algorithm._candidates(jax.random.key(1), state, problem.standardizer(states), real)
-    worth = algorithm._foresee(jax.random.key(2), state, problem, states, candidates).worth * problem.reward_scale
+    worth = algorithm._foresee(jax.random.key(2), state, problem, states, candidates.draws).worth * problem.reward_scale
     actions = squash(candidates.draws)[..., 0]
     advantage = worth - worth.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(advantage, (actions - actions.mean(axis=1, keepdims=True)) / 2, atol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_belief_that_looks_ahead_needs_its_value_later(linear_pool, steps):
+    """s' = -s and r = s + a / 2: `steps` rewards of the deployed policy are known, whatever the value says after."""
+    problem = world_of_two_sides(linear_pool, doubt=0.0, ends=0.0)
+    algorithm = PhyB(dataclasses.replace(CONFIG, judge="belief", value_of="deployed", lookahead=steps), total_steps=10)
+    state = algorithm.init(jax.random.key(0), problem)
+    states, draws = problem.rows.observations[:20], jax.random.normal(jax.random.key(1), (20, 4, 1))
+    worth = algorithm._foresee(jax.random.key(2), state, problem, states, draws).worth
+    here, actions, expected = jnp.repeat(states, 4, axis=0), squash(draws).reshape(-1, 1), jnp.zeros(80)
+    for step in range(steps):
+        expected = expected + DISCOUNT**step * (here + actions / 2)[:, 0] / problem.reward_scale
+        here = -here
+        actions = state.reference.average.mode(problem.standardizer(here))
+    value = jnp.clip(state.slow_value(problem.standardizer(here)), problem.value_low, problem.value_high)
+    expected = jnp.clip(expected + DISCOUNT**steps * value, problem.value_low, problem.value_high)
+    np.testing.assert_allclose(worth.reshape(-1), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("law", ["reference", "deployed"])
+def test_actions_at_one_state_meet_the_same_chance_later(problem, later, law):
+    config = dataclasses.replace(CONFIG, judge="belief", value_of=law, lookahead=4)
+    algorithm, state = PhyB(config, total_steps=10), later[0][-1]
+    draws = jnp.repeat(jax.random.normal(jax.random.key(1), (20, 1, 1)), 3, axis=1)
+    ahead = algorithm._ahead(jax.random.key(0), state, problem, 20, 3)
+    assert ahead is not None
+    for noise in (ahead.action_noise, ahead.state_noise):
+        by_state = noise.reshape(3, 20, 3, -1)
+        np.testing.assert_array_equal(by_state[:, :, :1], by_state[:, :, 1:2])
+        assert float(jnp.std(by_state[:, :, 0])) > 0.5
+    first, second = (
+        ahead.act(problem.rows.observations[:20], noise) for noise in (jnp.zeros((20, 1)), jnp.ones((20, 1)))
+    )
+    assert bool(jnp.all(first == second)) is (law == "deployed")
+    assert np.all(np.isfinite(algorithm._foresee(jax.random.key(2), state, problem, state.rollouts, draws[:12]).worth))
 
 
 def test_what_the_pool_says_about_the_log_is_asked_once(problem):
@@ -439,7 +488,14 @@ def test_the_policy_moves_to_the_better_action(trained, start):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"potential_mix": 1.5}, {"potential_mix": -0.1}, {"reference_candidates": 0}, {"clone_best": 0.0}]
+    "settings",
+    [
+        {"potential_mix": 1.5},
+        {"potential_mix": -0.1},
+        {"reference_candidates": 0},
+        {"clone_best": 0.0},
+        {"lookahead": 0},
+    ],
 )
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match="must"):

@@ -61,6 +61,10 @@ class Learner(Generic[Config, State]):
         """One update and its metrics; compiled, so that it may not look at numbers to decide what to do."""
         raise NotImplementedError
 
+    def reconsider(self, state: State, problem: Problem) -> State:
+        """What to go on with, asked before every look at the policy; if not said otherwise, the state as it is."""
+        return state
+
     def policy(self, state: State, problem: Problem) -> Policy:
         """The policy to evaluate and deploy; if not said otherwise, the mean action of `state.actor`."""
         actor = cast(Any, state).actor

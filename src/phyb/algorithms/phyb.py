@@ -24,9 +24,9 @@ from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow
+from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow, look_ahead
 from phyb.dynamics.pool import Prediction
-from phyb.networks import SlowAverage, gradient_step, move_towards, start_optimizer
+from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import clone, fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
@@ -35,6 +35,9 @@ from phyb.policy.policy import Policy
 
 START_BATCH = 128
 """Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
+
+RETURN_ROWS, RETURN_STEPS = 32, 400
+"""States and most steps from which policies are compared in every member."""
 
 
 class PhyBState(NamedTuple):
@@ -49,6 +52,10 @@ class PhyBState(NamedTuple):
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
     step_size: Float[Array, ""]
+    kept: Actor
+    """The policy to go back to."""
+    boldness: Float[Array, ""]
+    """Share of the divergence that steps may still take."""
     rollouts: Float[Array, "rollouts obs"]
     rollout_age: Int[Array, " rollouts"]
     key: PRNGKeyArray
@@ -130,6 +137,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             actor_optimizer=start_optimizer(self._actor_optimizer, actor),
             critic_optimizer=start_optimizer(self._critic_optimizer, (critics, value)),
             step_size=jnp.full((), cfg.step_size, jnp.float32),
+            kept=actor,
+            boldness=jnp.ones((), jnp.float32),
             rollouts=problem.sample(chain_key, cfg.rollouts).observations,
             rollout_age=jnp.zeros(cfg.rollouts, jnp.int32),
             key=key,
@@ -217,6 +226,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             actor_optimizer=actor_optimizer,
             critic_optimizer=critic_optimizer,
             step_size=step_size,
+            kept=state.kept,
+            boldness=state.boldness,
             rollouts=rollouts,
             rollout_age=age,
             key=keys[0],
@@ -229,9 +240,51 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             "value_loss": errors[1],
             "q_logged": jnp.mean(targets[:split]) * problem.reward_scale,
             "rollout_age": jnp.mean(age.astype(jnp.float32)),
+            "boldness": state.boldness,
             "actor_std": jnp.mean(jnp.exp(actor(observations).log_std)),
         }
         return after, metrics
+
+    def reconsider(self, state: PhyBState, problem: Problem) -> PhyBState:
+        """Keep the reference if the models say that it earns more than the policy kept before, else go back to that.
+
+        The gain is the mean over all members of what the mean action earns in each alone, and must exceed its standard
+        error over them.
+        """
+        if not self.config.retreat:
+            return state
+        assert problem.world is not None, "this algorithm needs a pool"
+        new = state.reference.average
+        gain = self.member_returns(state.key, new, problem) - self.member_returns(state.key, state.kept, problem)
+        better = jnp.mean(gain) > jnp.std(gain, ddof=1) / jnp.sqrt(gain.shape[0])
+        retreats = (state.step > self.config.evaluation_steps) & ~better
+        back = state._replace(
+            actor=state.kept,
+            reference=SlowAverage.start(state.kept),
+            actor_optimizer=start_optimizer(self._actor_optimizer, state.kept),
+            boldness=0.5 * state.boldness,
+        )
+        return select(retreats, back, state._replace(kept=new))
+
+    def member_returns(self, key: PRNGKeyArray, actor: Actor, problem: Problem) -> Float[Array, " members"]:
+        """What an actor's mean action earns in every member alone, discounted, from states of the log.
+
+        Half of them are starts of episodes. The same key is the same chance.
+        """
+        assert problem.world is not None, "this algorithm needs a pool"
+        key_start, key_row, key_noise = jax.random.split(key, 3)
+        first = jax.random.choice(key_start, problem.starts, (RETURN_ROWS // 2,))
+        states = jnp.concatenate([first, problem.sample(key_row, RETURN_ROWS - len(first)).observations])
+        members, steps = jnp.arange(problem.world.pool.size), min(problem.horizon, RETURN_STEPS)
+        ahead = Ahead(
+            lambda observations, noise: actor.mode(problem.standardizer(observations)),
+            jnp.zeros((steps, RETURN_ROWS, problem.action_size)),
+            jax.random.normal(key_noise, (steps, RETURN_ROWS, problem.observation_size)),
+        )
+        here = jnp.broadcast_to(states, (len(members), 1, *states.shape))
+        nothing = lambda observations: jnp.zeros(observations.shape[:-1])  # noqa: E731
+        earned = look_ahead(problem.world, self.config.belief, members, here, ahead, nothing, problem.discount)
+        return jnp.mean(earned, axis=(1, 2))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size
@@ -281,7 +334,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             beta = step_size_for(
                 q,
                 candidates.reference,
-                self._divergence(state.step),
+                state.boldness * self._divergence(state.step),
                 cfg.potential_mix,
                 cfg.step_size_scope,
                 start=None if per_state else jnp.maximum(state.step_size, 1e-6),

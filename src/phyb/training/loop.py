@@ -37,6 +37,10 @@ class Algorithm(Protocol[State]):
         """One update and its metrics."""
         ...
 
+    def reconsider(self, state: State, problem: Problem) -> State:
+        """What to go on with, asked before every look at the policy."""
+        ...
+
     def policy(self, state: State, problem: Problem) -> Policy:
         """The policy to evaluate and deploy."""
         ...
@@ -125,7 +129,9 @@ def optimize(
             while True:
                 if at.in_chunk == 0:
                     if at.evaluated < at.step and _due(at.step, config.evaluate_every, config):
-                        at.evaluation, at.evaluated = evaluate(state, at.step), at.step
+                        settled = _reconsider(algorithm, state, problem)
+                        at.evaluation, at.evaluated = evaluate(settled, at.step), at.step
+                        state = settled  # not before: a look that is broken off is repeated as a whole
                         metrics.write("evaluation", at.step, at.evaluation)
                     if 0 < at.step != saved and _due(at.step, config.checkpoint_every, config):
                         save(metrics, scheduled=True)
@@ -176,6 +182,11 @@ def _updates(
         return state, {name: carry[1][name] + value for name, value in told.items()}
 
     return jax.lax.fori_loop(0, count, one, (state, sums))
+
+
+@eqx.filter_jit
+def _reconsider(algorithm: Algorithm[State], state: State, problem: Problem) -> State:
+    return algorithm.reconsider(state, problem)
 
 
 def _chunk_end(step: int, config: TrainingConfig) -> int:
