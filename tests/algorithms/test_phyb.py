@@ -13,7 +13,7 @@ from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
 from phyb.algorithms.problem import make_problem, prediction_bytes, remember
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
-from phyb.networks import move_towards
+from phyb.networks import SlowAverage, move_towards
 from phyb.policy.actor import Actor, squash
 
 BELIEF = BeliefConfig(ensemble_size=3, subset_size=2, noise_samples=2, wall_start=1.0, wall_end=2.0)
@@ -290,6 +290,82 @@ def test_actions_at_one_state_meet_the_same_chance_later(problem, later, law):
     )
     assert bool(jnp.all(first == second)) is (law == "deployed")
     assert np.all(np.isfinite(algorithm._foresee(jax.random.key(2), state, problem, state.rollouts, draws[:12]).worth))
+
+
+def leaning(actor, shift):
+    """The same actor with its mean moved before the tanh."""
+    size = actor.trunk.outputs // 2
+    return eqx.tree_at(lambda a: a.trunk.biases[-1], actor, actor.trunk.biases[-1].at[:size].add(shift))
+
+
+def test_what_a_policy_earns_in_each_member_is_known_exactly(linear_pool):
+    """s' = -s and r = s + a / 2: the same action at every step earns its half for ever."""
+    problem = world_of_two_sides(linear_pool, doubt=0.0, ends=0.0)
+    algorithm = PhyB(CONFIG, total_steps=10)
+    states = algorithm.init(jax.random.key(0), problem)
+    low, high = (
+        algorithm.member_returns(jax.random.key(0), leaning(states.actor, shift), problem, discount=0.5, steps=30)
+        for shift in (-50.0, 50.0)
+    )
+    assert low.shape == (5,)
+    np.testing.assert_allclose(high - low, 2.0 / problem.reward_scale, rtol=1e-4)
+
+
+def members_who_pay(linear_pool, problem, wages):
+    """s' = -s as before, and one member for each wage of an action."""
+    weights = np.repeat([[[-2.0, 1.0], [0.0, 0.0]]], len(wages), axis=0)
+    weights[:, 1, 1] = wages
+    pool = linear_pool(weights, np.zeros((len(wages), 2)), log_std=-40.0)
+    return eqx.tree_at(lambda p: p.world.pool, problem, pool)
+
+
+@pytest.mark.parametrize(
+    ("wages", "kept"),
+    [
+        ([0.5, 0.5, 0.5, 0.5, 0.5], True),
+        ([-0.5, -0.5, -0.5, -0.5, -0.5], False),
+        ([-0.5, -0.4, -0.6, -0.4, 0.1], False),
+        ([-0.5, 0.4, -0.6, 0.4, -0.1], True),  # a loss, but the witnesses do not agree
+    ],
+)
+def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wages, kept):
+    """The new policy takes larger actions than the one before."""
+    problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), wages)
+    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
+    start = algorithm.init(jax.random.key(0), problem)
+    moved = leaning(start.actor, 1.0)
+    late = start._replace(actor=moved, reference=SlowAverage.start(moved))
+    after = jax.jit(algorithm.reconsider)(late, problem)
+    for policy in (after.reference.average, after.kept, after.actor):
+        assert eqx.tree_equal(policy, moved if kept else start.actor)
+    assert float(after.boldness) == (1.0 if kept else 0.5)
+    assert float(algorithm.reconsider(start, problem).boldness) == 1.0  # nothing has been tried yet
+    assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
+
+
+@pytest.mark.parametrize(("sooner", "kept"), [(0.0, False), (3.0, True)])
+def test_a_gain_now_may_pay_for_a_loss_later_but_nothing_does_not(linear_pool, sooner, kept):
+    """s' = s + 0.1, an action earns `sooner` at first, and a large one costs much from s = 4 on, beyond the discount."""
+    rng, bound = np.random.default_rng(0), np.ones(1, np.float32)
+    actions, ends = rng.uniform(-1, 1, (ROWS, 1)).astype(np.float32), np.ones(ROWS, bool)
+    states = np.linspace(-0.1, 0.1, ROWS, dtype=np.float32)[:, None]
+    log = Log(states, actions, actions[:, 0], states + 0.1, ~ends, ends, -bound, bound)
+    pool = linear_pool(np.zeros((5, 2, 2)), np.tile([0.1, 0.0], (5, 1)), log_std=-40.0)
+    reward = lambda s, a, after: (a * jnp.where(s > 4.0, -10.0, sooner * (s < 1.0)))[..., 0]  # noqa: E731
+    problem = make_problem(log, pool, discount=DISCOUNT, horizon=60, termination="none", reward=reward)
+    belief = dataclasses.replace(BELIEF, wall_start=1e3, wall_end=2e3)
+    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True, belief=belief), total_steps=10)
+    start = algorithm.init(jax.random.key(0), problem)
+    moved = leaning(start.actor, 1.0)
+    after = algorithm.reconsider(start._replace(reference=SlowAverage.start(moved)), problem)
+    assert eqx.tree_equal(after.reference.average, moved if kept else start.actor)
+
+
+def test_less_bold_steps_go_less_far(problem, later):
+    state = later[0][-1]
+    improve = improvement(PhyB(CONFIG, total_steps=1000), problem)
+    bold, shy = (improve(state._replace(boldness=jnp.asarray(share)))[0] for share in (1.0, 0.25))
+    assert float(shy.divergence.mean()) < 0.5 * float(bold.divergence.mean())
 
 
 def test_what_the_pool_says_about_the_log_is_asked_once(problem):

@@ -18,7 +18,7 @@ CONFIG = TrainingConfig(steps=20, log_every=5, evaluate_every=10, checkpoint_eve
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
-    """A stand-in for an algorithm: a random walk that may turn into NaN at a given step."""
+    """A stand-in for an algorithm: a random walk, pushed at every look, that may turn into NaN at a given step."""
 
     name = "walk"
     breaks_at: int = 10**6
@@ -31,6 +31,9 @@ class Walk:
         place = state["place"] + jax.random.normal(use, (3,))
         place = jnp.where(state["step"] == self.breaks_at, jnp.nan, place)
         return {"key": key, "place": place, "step": state["step"] + 1}, {"place": place, "first": place[0]}
+
+    def reconsider(self, state, problem):
+        return state | {"place": state["place"] + 1000.0}
 
     def policy(self, state, problem):
         raise NotImplementedError
@@ -88,6 +91,14 @@ def test_a_run_that_was_stopped_anywhere_ends_with_the_bytes_of_an_unbroken_one(
     state = run(RunFolder(tmp_path), preface=preface)
     assert jnp.array_equal(state["place"], expected["place"])
     assert contents(RunFolder(tmp_path)) == files
+
+
+def test_a_look_sees_what_the_algorithm_goes_on_with(tmp_path):
+    seen = []
+    state = run(RunFolder(tmp_path), evaluate=lambda state, step: seen.append(state["place"].mean()) or {})
+    looks = [0, 10, 20]
+    assert [round(float(place), -3) for place in seen] == [1000.0 * (number + 1) for number in range(len(looks))]
+    assert float(state["place"].mean()) == float(seen[-1])
 
 
 def test_a_signal_stops_with_a_checkpoint(tmp_path, whole):

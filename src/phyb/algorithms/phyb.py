@@ -37,7 +37,7 @@ START_BATCH = 128
 """Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
 
 RETURN_ROWS, RETURN_STEPS = 32, 400
-"""States and most steps from which policies are compared in every member."""
+"""States from which policies are compared in every member, and most steps of the discounted comparison."""
 
 
 class PhyBState(NamedTuple):
@@ -246,36 +246,45 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         return after, metrics
 
     def reconsider(self, state: PhyBState, problem: Problem) -> PhyBState:
-        """Keep the reference if the models say that it earns more than the policy kept before, else go back to that.
+        """Keep the reference, or go back to the policy kept before if the models say that it has lost.
 
-        The gain is the mean over all members of what the mean action earns in each alone, and must exceed its standard
-        error over them.
+        Members are witnesses: a gain or loss counts if its mean over them exceeds two of its standard errors. The
+        discounted return, which is what is optimised, decides where it can tell. Where it cannot, because a fall lies
+        beyond its horizon, whole episodes must not lose.
         """
         if not self.config.retreat:
             return state
-        assert problem.world is not None, "this algorithm needs a pool"
-        new = state.reference.average
-        gain = self.member_returns(state.key, new, problem) - self.member_returns(state.key, state.kept, problem)
-        better = jnp.mean(gain) > jnp.std(gain, ddof=1) / jnp.sqrt(gain.shape[0])
-        retreats = (state.step > self.config.evaluation_steps) & ~better
+
+        def gain(discount: float, steps: int) -> tuple[Array, Array]:
+            new, old = (
+                self.member_returns(state.key, actor, problem, discount, steps)
+                for actor in (state.reference.average, state.kept)
+            )
+            doubt = 2.0 * jnp.std(new - old, ddof=1) / jnp.sqrt(len(new))
+            return jnp.mean(new - old) > doubt, jnp.mean(new - old) < -doubt
+
+        gained, lost = gain(problem.discount, min(problem.horizon, RETURN_STEPS))
+        _, lost_in_all = gain(1.0, problem.horizon)
         back = state._replace(
             actor=state.kept,
             reference=SlowAverage.start(state.kept),
             actor_optimizer=start_optimizer(self._actor_optimizer, state.kept),
             boldness=0.5 * state.boldness,
         )
-        return select(retreats, back, state._replace(kept=new))
+        return select(lost | (lost_in_all & ~gained), back, state._replace(kept=state.reference.average))
 
-    def member_returns(self, key: PRNGKeyArray, actor: Actor, problem: Problem) -> Float[Array, " members"]:
-        """What an actor's mean action earns in every member alone, discounted, from states of the log.
+    def member_returns(
+        self, key: PRNGKeyArray, actor: Actor, problem: Problem, discount: float, steps: int
+    ) -> Float[Array, " members"]:
+        """What an actor's mean action earns in every member alone, from states of the log, in learning units.
 
-        Half of them are starts of episodes. The same key is the same chance.
+        Half of the states are starts of episodes. The same key is the same chance.
         """
         assert problem.world is not None, "this algorithm needs a pool"
         key_start, key_row, key_noise = jax.random.split(key, 3)
         first = jax.random.choice(key_start, problem.starts, (RETURN_ROWS // 2,))
         states = jnp.concatenate([first, problem.sample(key_row, RETURN_ROWS - len(first)).observations])
-        members, steps = jnp.arange(problem.world.pool.size), min(problem.horizon, RETURN_STEPS)
+        members = jnp.arange(problem.world.pool.size)
         ahead = Ahead(
             lambda observations, noise: actor.mode(problem.standardizer(observations)),
             jnp.zeros((steps, RETURN_ROWS, problem.action_size)),
@@ -283,7 +292,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         )
         here = jnp.broadcast_to(states, (len(members), 1, *states.shape))
         nothing = lambda observations: jnp.zeros(observations.shape[:-1])  # noqa: E731
-        earned = look_ahead(problem.world, self.config.belief, members, here, ahead, nothing, problem.discount)
+        earned = look_ahead(problem.world, self.config.belief, members, here, ahead, nothing, discount)
         return jnp.mean(earned, axis=(1, 2))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:

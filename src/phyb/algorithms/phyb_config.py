@@ -113,9 +113,9 @@ class PhyBConfig:
     """Spread of the cloned policy's actions relative to the log's. Lower starts nearer to the mean action, which is
     what is deployed, and takes smaller steps from it."""
     retreat: bool = False
-    """Before every look at the policy (`evaluate_every`), go back to the last one that was kept unless the new one
-    earns more in the models, each asked alone, by more than the standard error over them; then take steps half as
-    large. The run then ends with a policy that the pool holds better than the start, or with the start."""
+    """Before every look at the policy (`evaluate_every`), compare it in every model alone with the one of the look
+    before, and go back to that if it has lost, with steps half as large from then on. The run then does not end with a
+    policy that the pool holds worse than the start. Costs a tenth of the time of 1,000 updates at each look."""
     evaluation_steps: int = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 
