@@ -345,7 +345,7 @@ def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wag
 
 @pytest.mark.parametrize(("sooner", "kept"), [(0.0, False), (3.0, True)])
 def test_a_gain_now_may_pay_for_a_loss_later_but_nothing_does_not(linear_pool, sooner, kept):
-    """s' = s + 0.1, an action earns `sooner` at first, and a large one costs much from s = 4 on, beyond the discount."""
+    """s' = s + 0.1. An action earns `sooner` at first, and costs much from s = 4 on, which no discounted sum sees."""
     rng, bound = np.random.default_rng(0), np.ones(1, np.float32)
     actions, ends = rng.uniform(-1, 1, (ROWS, 1)).astype(np.float32), np.ones(ROWS, bool)
     states = np.linspace(-0.1, 0.1, ROWS, dtype=np.float32)[:, None]
