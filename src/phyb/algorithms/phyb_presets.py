@@ -73,8 +73,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 _HOPPER = {"pool": {"model_hidden": (256, 256, 256, 256), "model_batch_size": 256}}
 TASKS: Mapping[str, Mapping[str, Any]] = {
-    # A good pool first, then small steps from a known policy: values start from the log's returns and the policy from
-    # the clone, so that values are those of what is deployed before they lead anywhere.
+    # A good pool first, then steps from a known policy: values start from the log's returns and the policy from the
+    # clone, and what the models call a loss is taken back.
     "cpu": {
         "locomotion": {
             "pool": {
@@ -112,8 +112,8 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
             },
             "training": {"steps": 5000, "evaluate_every": 1000, "checkpoint_every": 1000},
         },
-        # A clone of few steps falls on its back. No episode ends early, so that V alone must tell what an action does, and
-        # it is too coarse for that: models are asked for some steps first, and about what is deployed, without noise.
+        # A clone of few steps falls on its back. V is too coarse to tell what one action does: the models are asked for
+        # some steps first, and about what is deployed, without noise.
         "halfcheetah": {
             "agent": {
                 "belief": {"ensemble_size": 4, "subset_size": 2},
