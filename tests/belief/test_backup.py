@@ -213,6 +213,20 @@ def test_looking_ahead_is_backing_up_inside_each_member_alone(linear_pool, sampl
         np.testing.assert_allclose(found[drawn, sample, row], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("rule", [lambda s, a, after: after[..., 0] > 5.0, "none"])
+def test_nothing_is_imagined_after_the_end(linear_pool, rule):
+    """A member in which all numbers grow tenfold at every step would soon reach infinity, and infinity times 0."""
+    weights = np.zeros((1, OBS + ACT, OBS + 1), np.float32)
+    weights[0, 0, 0] = weights[0, 1, 1] = 9.0
+    pool = linear_pool(weights, np.zeros((1, OBS + 1), np.float32), log_std=-40.0)
+    world = world_of(pool, width=4.0 if rule == "none" else 1e6, floor=-3.0, termination=rule)
+    noise = (jnp.zeros((200, ROWS, ACT)), jnp.zeros((200, ROWS, OBS)))
+    ahead = Ahead(lambda s, noise: jnp.zeros((*s.shape[:-1], ACT)), *noise)
+    first = jnp.ones((1, 1, ROWS, OBS))
+    found = look_ahead(world, BeliefConfig(), jnp.zeros(1, jnp.int32), first, ahead, curved, DISCOUNT)
+    np.testing.assert_allclose(found, 0.0 if rule != "none" else DISCOUNT * -3.0, atol=1e-5)
+
+
 @pytest.mark.parametrize("samples", [1, 2, 3])
 def test_noise_comes_in_antithetic_pairs(samples):
     kinds: Any = (("shared", 1), ("private", 4))

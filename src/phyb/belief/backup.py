@@ -224,7 +224,9 @@ def look_ahead(
         then = imagine(world, config, members, here, actions, jnp.tile(chance[1], (samples, 1))[None, None])
         alive, trust = discount * then.alive[:, 0], then.trust[:, 0]
         total = total + weight * (then.rewards + alive * (1.0 - trust) * world.value_floor)
-        return (then.successors[:, 0], weight * alive * trust, total), None
+        weight = weight * alive * trust
+        # What has ended stays where it is: a model asked again and again beyond its data ends in numbers like NaN.
+        return (jnp.where((weight > 0)[..., None], then.successors[:, 0], here), weight, total), None
 
     first = observations.reshape(drawn, samples * rows, size)
     start = (first, jnp.ones(first.shape[:-1]), jnp.zeros(first.shape[:-1]))
