@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
+from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step, has_lost
 from phyb.algorithms.problem import make_problem, prediction_bytes, remember
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
@@ -343,22 +343,19 @@ def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wag
     assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
 
 
-@pytest.mark.parametrize(("sooner", "kept"), [(0.0, False), (3.0, True)])
-def test_a_gain_now_may_pay_for_a_loss_later_but_nothing_does_not(linear_pool, sooner, kept):
-    """s' = s + 0.1. An action earns `sooner` at first, and costs much from s = 4 on, which no discounted sum sees."""
-    rng, bound = np.random.default_rng(0), np.ones(1, np.float32)
-    actions, ends = rng.uniform(-1, 1, (ROWS, 1)).astype(np.float32), np.ones(ROWS, bool)
-    states = np.linspace(-0.1, 0.1, ROWS, dtype=np.float32)[:, None]
-    log = Log(states, actions, actions[:, 0], states + 0.1, ~ends, ends, -bound, bound)
-    pool = linear_pool(np.zeros((5, 2, 2)), np.tile([0.1, 0.0], (5, 1)), log_std=-40.0)
-    reward = lambda s, a, after: (a * jnp.where(s > 4.0, -10.0, sooner * (s < 1.0)))[..., 0]  # noqa: E731
-    problem = make_problem(log, pool, discount=DISCOUNT, horizon=60, termination="none", reward=reward)
-    belief = dataclasses.replace(BELIEF, wall_start=1e3, wall_end=2e3)
-    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True, belief=belief), total_steps=10)
-    start = algorithm.init(jax.random.key(0), problem)
-    moved = leaning(start.actor, 1.0)
-    after = algorithm.reconsider(start._replace(reference=SlowAverage.start(moved)), problem)
-    assert eqx.tree_equal(after.reference.average, moved if kept else start.actor)
+@pytest.mark.parametrize(
+    ("discounted", "whole", "lost"),
+    [
+        ([1.0, 1.2, 0.8], [1.0, 1.2, 0.8], False),
+        ([-1.0, -1.2, -0.8], [-1.0, 1.2, -0.1], True),
+        ([0.1, -0.2, 0.1], [-10.0, -12.0, -8.0], True),  # whole episodes lose, and the discounted return cannot tell
+        ([1.0, 1.02, 0.98], [-10.0, -12.0, -8.0], False),  # it gains, and the members agree on that more
+        ([-1.0, 1.2, -0.3], [1.0, -1.2, 0.1], False),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], False),
+    ],
+)
+def test_members_are_witnesses_of_losses(discounted, whole, lost):
+    assert bool(has_lost(jnp.asarray([discounted, whole]))) is lost
 
 
 def test_less_bold_steps_go_less_far(problem, later):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
@@ -248,30 +248,27 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
     def reconsider(self, state: PhyBState, problem: Problem) -> PhyBState:
         """Keep the reference, or go back to the policy kept before if the models say that it has lost.
 
-        Members are witnesses: a gain or loss counts if its mean over them exceeds two of its standard errors. The
-        discounted return, which is what is optimised, decides where it can tell. Where it cannot, because a fall lies
-        beyond its horizon, whole episodes must not lose.
+        They are asked for the discounted return, which is what is optimised, and for whole episodes, since a fall may
+        lie beyond the discount's horizon.
         """
         if not self.config.retreat:
             return state
 
-        def gain(discount: float, steps: int) -> tuple[Array, Array]:
+        def gain(discount: float, steps: int) -> Array:
             new, old = (
                 self.member_returns(state.key, actor, problem, discount, steps)
                 for actor in (state.reference.average, state.kept)
             )
-            doubt = 2.0 * jnp.std(new - old, ddof=1) / jnp.sqrt(len(new))
-            return jnp.mean(new - old) > doubt, jnp.mean(new - old) < -doubt
+            return new - old
 
-        gained, lost = gain(problem.discount, min(problem.horizon, RETURN_STEPS))
-        _, lost_in_all = gain(1.0, problem.horizon)
+        gains = jnp.stack([gain(problem.discount, min(problem.horizon, RETURN_STEPS)), gain(1.0, problem.horizon)])
         back = state._replace(
             actor=state.kept,
             reference=SlowAverage.start(state.kept),
             actor_optimizer=start_optimizer(self._actor_optimizer, state.kept),
             boldness=0.5 * state.boldness,
         )
-        return select(lost | (lost_in_all & ~gained), back, state._replace(kept=state.reference.average))
+        return select(has_lost(gains), back, state._replace(kept=state.reference.average))
 
     def member_returns(
         self, key: PRNGKeyArray, actor: Actor, problem: Problem, discount: float, steps: int
@@ -451,3 +448,12 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         fresh = problem.sample(key_start, self.config.rollouts).observations
         rollouts = jnp.where(goes_on[:, None], successor, fresh)
         return rollouts, jnp.where(goes_on, state.rollout_age + 1, 0), chosen
+
+
+def has_lost(gains: Float[Array, "kinds members"]) -> Bool[Array, ""]:
+    """Whether members agree that something is lost: `sum_kinds mean / standard error < -2`, over members as witnesses.
+
+    A gain of one kind can make up for a loss of another if they agree on it more.
+    """
+    error = jnp.std(gains, axis=1, ddof=1) / jnp.sqrt(gains.shape[1])
+    return jnp.sum(jnp.mean(gains, axis=1) / (error + 1e-9)) < -2.0
