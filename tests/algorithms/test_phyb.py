@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step, has_lost
+from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
 from phyb.algorithms.problem import make_problem, prediction_bytes, remember
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
@@ -298,19 +298,6 @@ def leaning(actor, shift):
     return eqx.tree_at(lambda a: a.trunk.biases[-1], actor, actor.trunk.biases[-1].at[:size].add(shift))
 
 
-def test_what_a_policy_earns_in_each_member_is_known_exactly(linear_pool):
-    """s' = -s and r = s + a / 2: the same action at every step earns its half for ever."""
-    problem = world_of_two_sides(linear_pool, doubt=0.0, ends=0.0)
-    algorithm = PhyB(CONFIG, total_steps=10)
-    states = algorithm.init(jax.random.key(0), problem)
-    low, high = (
-        algorithm.member_returns(jax.random.key(0), leaning(states.actor, shift), problem, discount=0.5, steps=30)
-        for shift in (-50.0, 50.0)
-    )
-    assert low.shape == (5,)
-    np.testing.assert_allclose(high - low, 2.0 / problem.reward_scale, rtol=1e-4)
-
-
 def members_who_pay(linear_pool, problem, wages):
     """s' = -s as before, and one member for each wage of an action."""
     weights = np.repeat([[[-2.0, 1.0], [0.0, 0.0]]], len(wages), axis=0)
@@ -341,21 +328,6 @@ def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wag
     assert float(after.boldness) == (1.0 if kept else 0.5)
     assert float(algorithm.reconsider(start, problem).boldness) == 1.0  # nothing has been tried yet
     assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
-
-
-@pytest.mark.parametrize(
-    ("discounted", "whole", "lost"),
-    [
-        ([1.0, 1.2, 0.8], [1.0, 1.2, 0.8], False),
-        ([-1.0, -1.2, -0.8], [-1.0, 1.2, -0.1], True),
-        ([0.1, -0.2, 0.1], [-10.0, -12.0, -8.0], True),  # whole episodes lose, and the discounted return cannot tell
-        ([1.0, 1.02, 0.98], [-10.0, -12.0, -8.0], False),  # it gains, and the members agree on that more
-        ([-1.0, 1.2, -0.3], [1.0, -1.2, 0.1], False),
-        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], False),
-    ],
-)
-def test_members_are_witnesses_of_losses(discounted, whole, lost):
-    assert bool(has_lost(jnp.asarray([discounted, whole]))) is lost
 
 
 def test_less_bold_steps_go_less_far(problem, later):

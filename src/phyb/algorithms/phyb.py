@@ -17,14 +17,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow, look_ahead
+from phyb.algorithms.retreat import gains, has_lost
+from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
@@ -35,9 +36,6 @@ from phyb.policy.policy import Policy
 
 START_BATCH = 128
 """Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
-
-RETURN_ROWS, RETURN_STEPS = 32, 400
-"""States from which policies are compared in every member, and most steps of the discounted comparison."""
 
 
 class PhyBState(NamedTuple):
@@ -246,51 +244,17 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         return after, metrics
 
     def reconsider(self, state: PhyBState, problem: Problem) -> PhyBState:
-        """Keep the reference, or go back to the policy kept before if the models say that it has lost.
-
-        They are asked for the discounted return, which is what is optimised, and for whole episodes, since a fall may
-        lie beyond the discount's horizon.
-        """
+        """Keep the reference, or go back to the policy kept before if the models say that it has lost."""
         if not self.config.retreat:
             return state
-
-        def gain(discount: float, steps: int) -> Array:
-            new, old = (
-                self.member_returns(state.key, actor, problem, discount, steps)
-                for actor in (state.reference.average, state.kept)
-            )
-            return new - old
-
-        gains = jnp.stack([gain(problem.discount, min(problem.horizon, RETURN_STEPS)), gain(1.0, problem.horizon)])
+        lost = has_lost(gains(state.key, state.reference.average, state.kept, problem, self.config.belief))
         back = state._replace(
             actor=state.kept,
             reference=SlowAverage.start(state.kept),
             actor_optimizer=start_optimizer(self._actor_optimizer, state.kept),
             boldness=0.5 * state.boldness,
         )
-        return select(has_lost(gains), back, state._replace(kept=state.reference.average))
-
-    def member_returns(
-        self, key: PRNGKeyArray, actor: Actor, problem: Problem, discount: float, steps: int
-    ) -> Float[Array, " members"]:
-        """What an actor's mean action earns in every member alone, from states of the log, in learning units.
-
-        Half of the states are starts of episodes. The same key is the same chance.
-        """
-        assert problem.world is not None, "this algorithm needs a pool"
-        key_start, key_row, key_noise = jax.random.split(key, 3)
-        first = jax.random.choice(key_start, problem.starts, (RETURN_ROWS // 2,))
-        states = jnp.concatenate([first, problem.sample(key_row, RETURN_ROWS - len(first)).observations])
-        members = jnp.arange(problem.world.pool.size)
-        ahead = Ahead(
-            lambda observations, noise: actor.mode(problem.standardizer(observations)),
-            jnp.zeros((steps, RETURN_ROWS, problem.action_size)),
-            jax.random.normal(key_noise, (steps, RETURN_ROWS, problem.observation_size)),
-        )
-        here = jnp.broadcast_to(states, (len(members), 1, *states.shape))
-        nothing = lambda observations: jnp.zeros(observations.shape[:-1])  # noqa: E731
-        earned = look_ahead(problem.world, self.config.belief, members, here, ahead, nothing, discount)
-        return jnp.mean(earned, axis=(1, 2))
+        return select(lost, back, state._replace(kept=state.reference.average))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size
@@ -448,12 +412,3 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         fresh = problem.sample(key_start, self.config.rollouts).observations
         rollouts = jnp.where(goes_on[:, None], successor, fresh)
         return rollouts, jnp.where(goes_on, state.rollout_age + 1, 0), chosen
-
-
-def has_lost(gains: Float[Array, "kinds members"]) -> Bool[Array, ""]:
-    """Whether members agree that something is lost: `sum_kinds mean / standard error < -2`, over members as witnesses.
-
-    A gain of one kind can make up for a loss of another if they agree on it more.
-    """
-    error = jnp.std(gains, axis=1, ddof=1) / jnp.sqrt(gains.shape[1])
-    return jnp.sum(jnp.mean(gains, axis=1) / (error + 1e-9)) < -2.0

@@ -1,0 +1,68 @@
+"""Whether a policy has lost: exact in a known world, and by witnesses that must agree."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phyb.algorithms.problem import make_problem
+from phyb.algorithms.retreat import gains, has_lost, member_returns
+from phyb.belief.backup import BeliefConfig
+from phyb.data.log import Log
+from phyb.policy.actor import Actor
+
+BELIEF = BeliefConfig(ensemble_size=2, subset_size=1)
+
+
+class Always(Actor):
+    """Does the same everywhere."""
+
+    action: float
+
+    def __init__(self, action):
+        super().__init__(jax.random.key(0), 1, 1, (2,))
+        self.action = action
+
+    def mode(self, observations):
+        return jnp.full((*observations.shape[:-1], 1), self.action)
+
+
+@pytest.fixture(scope="module")
+def problem(linear_pool):
+    """s' = -s and r = w a, with a wage w of each member's own, in episodes of six steps."""
+    rng, bound, rows = np.random.default_rng(0), np.ones(1, np.float32), 60
+    states, actions = rng.uniform(-1, 1, (2, rows, 1)).astype(np.float32)
+    ends = np.arange(rows) % 6 == 5
+    log = Log(states, actions, actions[:, 0], -states, np.zeros(rows, bool), ends, -bound, bound)
+    weights = np.repeat([[[-2.0, 0.0], [0.0, 0.0]]], 3, axis=0)
+    weights[:, 1, 1] = [1.0, 2.0, -1.0]
+    pool = linear_pool(weights, np.zeros((3, 2)), log_std=-40.0)
+    return make_problem(log, pool, discount=0.5, horizon=6, termination="none")
+
+
+def test_what_a_policy_earns_in_each_member_is_known_exactly(problem):
+    for discount, steps, sum_of_weights in ((0.5, 4, 1.875), (1.0, 6, 6.0)):
+        earned = member_returns(jax.random.key(0), Always(0.5), problem, BELIEF, discount, steps)
+        expected = 0.5 * sum_of_weights * np.array([1.0, 2.0, -1.0])
+        np.testing.assert_allclose(earned * problem.reward_scale, expected, rtol=1e-4)
+
+
+def test_gains_are_those_of_the_new_policy_discounted_and_in_whole_episodes(problem):
+    found = gains(jax.random.key(0), Always(0.5), Always(-0.5), problem, BELIEF) * problem.reward_scale
+    discounted = 2.0 * (1.0 - 0.5**6)
+    np.testing.assert_allclose(found, np.outer([discounted, 6.0], [1.0, 2.0, -1.0]), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("discounted", "whole", "lost"),
+    [
+        ([1.0, 1.2, 0.8], [1.0, 1.2, 0.8], False),
+        ([-1.0, -1.2, -0.8], [-1.0, 1.2, -0.1], True),
+        ([0.1, -0.2, 0.1], [-10.0, -12.0, -8.0], True),  # whole episodes lose, and the discounted return cannot tell
+        ([1.0, 1.02, 0.98], [-10.0, -12.0, -8.0], False),  # it gains, and the members agree on that more
+        ([-1.0, 1.2, -0.3], [1.0, -1.2, 0.1], False),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], False),
+    ],
+)
+def test_members_are_witnesses_of_losses(discounted, whole, lost):
+    assert bool(has_lost(jnp.asarray([discounted, whole]))) is lost
