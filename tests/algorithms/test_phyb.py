@@ -307,15 +307,15 @@ def members_who_pay(linear_pool, problem, wages):
 
 
 @pytest.mark.parametrize(
-    ("wages", "kept"),
+    ("wages", "verdict"),
     [
-        ([0.5, 0.5, 0.5, 0.5, 0.5], True),
-        ([-0.5, -0.5, -0.5, -0.5, -0.5], False),
-        ([-0.5, -0.4, -0.6, -0.4, 0.1], False),
-        ([-0.5, 0.4, -0.6, 0.4, -0.1], True),  # a loss, but the witnesses do not agree
+        ([0.5, 0.5, 0.5, 0.5, 0.5], "gained"),
+        ([-0.5, -0.5, -0.5, -0.5, -0.5], "lost"),
+        ([-0.5, -0.4, -0.6, -0.4, 0.1], "lost"),
+        ([-0.5, 0.4, -0.6, 0.4, -0.1], "open"),  # a loss, but the witnesses do not agree
     ],
 )
-def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wages, kept):
+def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wages, verdict):
     """The new policy takes larger actions than the one before."""
     problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), wages)
     algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
@@ -323,9 +323,10 @@ def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wag
     moved = leaning(start.actor, 1.0)
     late = start._replace(actor=moved, reference=SlowAverage.start(moved))
     after = jax.jit(algorithm.reconsider)(late, problem)
-    for policy in (after.reference.average, after.kept, after.actor):
-        assert eqx.tree_equal(policy, moved if kept else start.actor)
-    assert float(after.boldness) == (1.0 if kept else 0.5)
+    for policy in (after.reference.average, after.actor):
+        assert eqx.tree_equal(policy, start.actor if verdict == "lost" else moved)
+    assert eqx.tree_equal(after.kept, moved if verdict == "gained" else start.actor)
+    assert float(after.boldness) == (0.5 if verdict == "lost" else 1.0)
     assert float(algorithm.reconsider(start, problem).boldness) == 1.0  # nothing has been tried yet
     assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phyb.algorithms.problem import make_problem
-from phyb.algorithms.retreat import gains, has_lost, member_returns
+from phyb.algorithms.retreat import ENOUGH, evidence, gains, member_returns
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
 from phyb.policy.actor import Actor
@@ -54,15 +54,20 @@ def test_gains_are_those_of_the_new_policy_discounted_and_in_whole_episodes(prob
 
 
 @pytest.mark.parametrize(
-    ("discounted", "whole", "lost"),
+    ("discounted", "whole", "verdict"),
     [
-        ([1.0, 1.2, 0.8], [1.0, 1.2, 0.8], False),
-        ([-1.0, -1.2, -0.8], [-1.0, 1.2, -0.1], True),
-        ([0.1, -0.2, 0.1], [-10.0, -12.0, -8.0], True),  # whole episodes lose, and the discounted return cannot tell
-        ([1.0, 1.02, 0.98], [-10.0, -12.0, -8.0], False),  # it gains, and the members agree on that more
-        ([-1.0, 1.2, -0.3], [1.0, -1.2, 0.1], False),
-        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], False),
+        ([1.0, 1.2, 0.8], [1.0, 1.2, 0.8], 1),
+        ([-1.0, -1.2, -0.8], [-1.0, 1.2, -0.1], -1),
+        ([0.1, -0.2, 0.1], [-10.0, -12.0, -8.0], -1),  # whole episodes lose, and the discounted return cannot tell
+        ([1.0, 1.02, 0.98], [-10.0, -12.0, -8.0], 1),  # it gains, and the members agree on that more
+        ([-1.0, 1.2, -0.3], [1.0, -1.2, 0.1], 0),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], 0),
     ],
 )
-def test_members_are_witnesses_of_losses(discounted, whole, lost):
-    assert bool(has_lost(jnp.asarray([discounted, whole]))) is lost
+def test_members_are_witnesses(discounted, whole, verdict):
+    found = float(evidence(jnp.asarray([discounted, whole])))
+    assert (found > ENOUGH) - (found < -ENOUGH) == verdict
+
+
+def test_evidence_is_in_standard_errors():
+    np.testing.assert_allclose(evidence(jnp.asarray([[1.0, 3.0], [-4.0, -2.0]])), 2.0 / 1.0 - 3.0 / 1.0, rtol=1e-5)

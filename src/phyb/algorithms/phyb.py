@@ -24,7 +24,7 @@ from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.algorithms.retreat import gains, has_lost
+from phyb.algorithms.retreat import ENOUGH, evidence, gains
 from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
@@ -244,17 +244,21 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         return after, metrics
 
     def reconsider(self, state: PhyBState, problem: Problem) -> PhyBState:
-        """Keep the reference, or go back to the policy kept before if the models say that it has lost."""
+        """Keep the reference if the models say that it has gained on the policy kept before, go back if it has lost.
+
+        In between training goes on, and the policy to compare with stays, so that small losses cannot add up unseen.
+        """
         if not self.config.retreat:
             return state
-        lost = has_lost(gains(state.key, state.reference.average, state.kept, problem, self.config.belief))
+        found = evidence(gains(state.key, state.reference.average, state.kept, problem, self.config.belief))
         back = state._replace(
             actor=state.kept,
             reference=SlowAverage.start(state.kept),
             actor_optimizer=start_optimizer(self._actor_optimizer, state.kept),
             boldness=0.5 * state.boldness,
         )
-        return select(lost, back, state._replace(kept=state.reference.average))
+        ahead = state._replace(kept=state.reference.average)
+        return select(found < -ENOUGH, back, select(found > ENOUGH, ahead, state))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size

@@ -113,9 +113,9 @@ class PhyBConfig:
     """Spread of the cloned policy's actions relative to the log's. Lower starts nearer to the mean action, which is
     what is deployed, and takes smaller steps from it."""
     retreat: bool = False
-    """Before every look at the policy (`evaluate_every`), compare it in every model alone with the one of the look
-    before, and go back to that if it has lost, with steps half as large from then on. The run then does not end with a
-    policy that the pool holds worse than the start. Costs a tenth of the time of 1,000 updates at each look."""
+    """Before every look at the policy (`evaluate_every`), compare it in every model alone with the last one that was a
+    clear gain, at first the clone, and go back to that if it has clearly lost, with steps half as large from then on.
+    The run then does not end with a policy that the pool holds clearly worse than its start."""
     evaluation_steps: int = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 

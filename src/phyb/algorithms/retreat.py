@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import Ahead, BeliefConfig, look_ahead
 from phyb.policy.actor import Actor
 
-ROWS, STEPS = 32, 400
+ROWS, STEPS = 48, 400
 """States from which policies are compared, and most steps of the discounted comparison."""
+ENOUGH = 2.0
+"""Evidence for a gain or a loss that counts, in standard errors."""
 
 
 def gains(
@@ -52,10 +54,10 @@ def member_returns(
     return jnp.mean(look_ahead(problem.world, config, members, here, ahead, nothing, discount), axis=(1, 2))
 
 
-def has_lost(gains: Float[Array, "kinds members"]) -> Bool[Array, ""]:
-    """Whether members agree that something is lost: `sum_kinds mean / standard error < -2`, over members as witnesses.
+def evidence(gains: Float[Array, "kinds members"]) -> Float[Array, ""]:
+    """How far members agree on a gain, or below 0 on a loss: `sum_kinds mean / standard error` over them as witnesses.
 
     A gain of one kind can make up for a loss of another if they agree on it more.
     """
     error = jnp.std(gains, axis=1, ddof=1) / jnp.sqrt(gains.shape[1])
-    return jnp.sum(jnp.mean(gains, axis=1) / (error + 1e-9)) < -2.0
+    return jnp.sum(jnp.mean(gains, axis=1) / (error + 1e-9))
