@@ -4,7 +4,7 @@ At states that the run's reference policy visits, several of its own actions are
 the same chance after each. What one action adds to another is then known from the simulator, and compared with what
 the models say over 1, 5, ... 100 steps, and with what critics and belief say at once.
 
-    python benchmarks/action_effects.py RUN...         measure finished runs, publish in docs/results.md
+    python benchmarks/action_effects.py RUN...         measure finished runs, publish all known ones in docs/results.md
 
 The policy, critics and value are those of the first checkpoint that a run kept.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +241,7 @@ def judges(trial: Trial, agent: PhyBConfig, rng: np.random.Generator) -> dict[st
         "reliability": reliability,
         "critics": agreement(critics, truth) / np.sqrt(reliability),
         "critics_mean": float(jnp.mean(critics) * problem.reward_scale),
-        "belief": {steps: agreement(belief(steps), truth) / np.sqrt(reliability) for steps in LOOKS},
+        "belief": {str(steps): agreement(belief(steps), truth) / np.sqrt(reliability) for steps in LOOKS},
     }
 
 
@@ -304,7 +305,7 @@ def publish(found: list[dict[str, Any]]) -> None:
     shown = ["| run | score | score if only what is observed were true |", "|---|---|---|"]
     for run in found:
         told, score = run["judges"], run["hidden"]
-        belief = " | ".join(f"{told['belief'][n]:.2f}" for n in LOOKS)
+        belief = " | ".join(f"{told['belief'][str(n)]:.2f}" for n in LOOKS)
         judged.append(f"| {run['run']} | {told['true_spread']:.1f} | {told['critics']:.2f} | {belief} |")
         shown.append(f"| {run['run']} | {score['whole']:.1f} | {score['observed']:.1f} |")
     tables = {"effects": lines, "judges": judged, "hidden": shown}
@@ -314,11 +315,11 @@ def publish(found: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs of phyb on MuJoCo logs")
-    found = []
+    known = json.loads(DATA.read_text()) if DATA.is_file() else []
+    found = {run["run"]: run for run in known}
     for path in parser.parse_args().runs:
-        found.append(measure(path))
-        print(found[-1], flush=True)
-    publish(found)
+        found[path.name] = measure(path)
+        publish(list(found.values()))
 
 
 if __name__ == "__main__":
