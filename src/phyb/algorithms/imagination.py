@@ -51,10 +51,12 @@ def belief_step(
 
     def backups(value: Value) -> Array:
         bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731
-        if ahead is not None:
-            later = lambda s: look_ahead(world, config, members, s, ahead, bounded, problem.discount)  # noqa: E731
-        else:
-            later = bounded
+
+        def later(successors: Array) -> Array:
+            if ahead is None:
+                return bounded(successors)
+            return look_ahead(world, config, members, successors, ahead, bounded, problem.discount)
+
         return member_backups(imagined, later, problem.discount, world.value_floor)
 
     promised = backups(value)
