@@ -90,6 +90,9 @@ class Walk:
         place = state["place"] + jax.random.normal(use, (3,))
         return {"key": key, "place": place}, {"place": place}
 
+    def reconsider(self, state, problem):
+        return state | {"place": state["place"] + 1.0}
+
 
 WALK = Walk()
 
