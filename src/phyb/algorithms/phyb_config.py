@@ -115,7 +115,8 @@ class PhyBConfig:
     retreat: bool = False
     """Before every look at the policy (`evaluate_every`), compare it in every model alone with the last one that was a
     clear gain, at first the clone, and go back to that if it has clearly lost, with steps half as large from then on.
-    The run then does not end with a policy that the pool holds clearly worse than its start."""
+    The run then does not end with a policy that the pool holds clearly worse than its start. Needs two models or more;
+    with one it never goes back."""
     evaluation_steps: int = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 
