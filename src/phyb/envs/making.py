@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 from collections.abc import Iterator
 
 import gymnasium
@@ -23,7 +24,8 @@ def registered_id(env_id: str) -> str:
 def env_errors(env_id: str) -> Iterator[None]:
     """Turn what Gymnasium says about making an environment into an error the user can act on."""
     try:
-        yield
+        with _silent_bodies(env_id):
+            yield
     except gymnasium.error.DependencyNotInstalled as error:
         if "mujoco" in str(error).lower():
             raise MissingExtraError("mujoco", f"The environment {env_id}") from error
@@ -33,3 +35,25 @@ def env_errors(env_id: str) -> Iterator[None]:
             f"cannot make environment {env_id!r}: {error} "
             "(give an id registered with Gymnasium, or module:id to import its module first)"
         ) from error
+
+
+@contextlib.contextmanager
+def _silent_bodies(env_id: str) -> Iterator[None]:
+    """Without MuJoCo's remarks on the body files that Gymnasium brings along.
+
+    Nobody but Gymnasium could act on them; MuJoCo repeats them for every copy, also in a file in the working folder.
+    Those on bodies of others, and on the simulation itself, stay.
+    """
+    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+    own = spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco")
+    if not own or importlib.util.find_spec("mujoco") is None:
+        yield
+        return
+    import mujoco
+
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
