@@ -329,6 +329,20 @@ def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wag
     assert float(after.boldness) == (0.5 if verdict == "lost" else 1.0)
     assert float(algorithm.reconsider(start, problem).boldness) == 1.0  # nothing has been tried yet
     assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
+    last = jax.jit(algorithm.reconsider)(late._replace(step=jnp.asarray(10)), problem)
+    assert eqx.tree_equal(last.reference.average, moved if verdict == "gained" else start.actor)
+
+
+def test_one_model_is_no_witness_and_the_start_is_deployed(linear_pool):
+    problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), [0.5])
+    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
+    start = algorithm.init(jax.random.key(0), problem)
+    late = start._replace(reference=SlowAverage.start(leaning(start.actor, 1.0)))
+    on_the_way, last = (
+        algorithm.reconsider(late._replace(step=jnp.asarray(step)), problem).reference.average for step in (5, 10)
+    )
+    assert eqx.tree_equal(on_the_way, late.reference.average)
+    assert eqx.tree_equal(last, start.actor)
 
 
 def test_less_bold_steps_go_less_far(problem, later):

@@ -55,6 +55,18 @@ def test_actions_at_the_bounds_have_finite_draws():
     np.testing.assert_allclose(squash(draws), [-0.999, 0.999, 0.999], atol=1e-5)
 
 
+@pytest.mark.parametrize("censored", [False, True])
+def test_a_clipped_action_is_as_likely_as_all_draws_beyond_the_bound(censored):
+    pi, actions = gaussian([0.4, -0.2], [-0.5, 0.3]), jnp.array([[0.97, -1.0], [0.2, 0.95], [-0.99, 0.5]])
+    bound, law = np.arctanh(0.95), scipy.stats.norm([0.4, -0.2], np.exp([-0.5, 0.3]))
+    draws = np.clip(np.arctanh(np.clip(np.asarray(actions, np.float64), -0.999, 0.999)), -bound, bound)
+    expected = law.logpdf(draws)
+    if censored:
+        expected[[0, 1], [0, 1]] = law.logsf(bound)
+        expected[[2, 0], [0, 1]] = law.logcdf(-bound)[[0, 1]]
+    np.testing.assert_allclose(pi.log_likelihood(actions, 0.95, censored=censored), expected.sum(axis=1), rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("counts", "logged"), [((4000, 4000, 0), False), ((3000, 3000, 2000), True), ((8, 2, 6), False)]
 )

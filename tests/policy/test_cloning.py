@@ -59,6 +59,24 @@ def test_actions_beyond_the_largest_count_as_the_largest(linear_policy, actor):
     np.testing.assert_array_equal(at_bound.trunk.weights[0], inside.trunk.weights[0])
 
 
+def test_a_censored_clone_finds_the_controller_behind_clipped_actions(linear_policy, actor):
+    """Half of the draws lie beyond the bounds: what is recorded of them is the bound, the mean lies further out."""
+    observations, _, mean = linear_policy
+    rng = np.random.default_rng(3)
+    clipped = np.clip(np.tanh(2.0 * mean + 0.3 * rng.normal(size=len(mean))), -0.7, 0.7)[:, None].astype(np.float32)
+    told = {"steps": 800, "learning_rate": 1e-2, "batch_size": 128, "largest_action": 0.7}
+    columns = jnp.asarray(observations), jnp.asarray(clipped)
+    taken_at_word, censored = (clone(jax.random.key(1), actor, *columns, **told, censored=on) for on in (False, True))
+    further_out = (np.abs(2.0 * mean) > 1.2) & (np.abs(2.0 * mean) < 2.0)
+    found = np.sign(mean) * np.asarray(censored(observations).mean[:, 0])
+    assert np.median(found[further_out]) > 1.2
+    assert np.max(np.abs(taken_at_word(observations).mean)) < 1.2
+    inside = np.abs(2.0 * mean) < 0.5
+    assert np.sqrt(np.mean((censored(observations).mean[:, 0] - 2.0 * mean)[inside] ** 2)) < 0.06
+    spread = float(jnp.median(jnp.exp(censored(observations).log_std)[inside]))
+    assert spread == pytest.approx(0.3, rel=0.15)
+
+
 def test_rows_that_are_left_out_are_not_learned_from(linear_policy, actor):
     observations, actions, mean = linear_policy
     spoilt = np.where(np.arange(len(actions))[:, None] % 2, actions, -actions)

@@ -108,6 +108,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 batch_size=max(cfg.real_batch_size, START_BATCH),
                 standardizer=problem.standardizer,
                 largest_action=cfg.largest_action,
+                censored=cfg.clone_censored,
                 only=self._rows_to_clone(problem),
             ).with_spread(cfg.clone_spread)
         critics = Critics(critic_key, obs, act, cfg.policy_hidden)
@@ -247,6 +248,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         """Keep the reference if the models say that it has gained on the policy kept before, go back if it has lost.
 
         In between training goes on, and the policy to compare with stays, so that small losses cannot add up unseen.
+        The doubt ends with the last update: what is no clear gain is then not deployed.
         """
         if not self.config.retreat:
             return state
@@ -258,7 +260,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             boldness=0.5 * state.boldness,
         )
         ahead = state._replace(kept=state.reference.average)
-        return select(found < -ENOUGH, back, select(found > ENOUGH, ahead, state))
+        gained, lost, last = found > ENOUGH, found < -ENOUGH, state.step >= self.total_steps
+        return select(gained, ahead, select(lost | last, back, state))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size

@@ -106,6 +106,10 @@ class PhyBConfig:
     clone_best: float = 1.0
     """Share of the log's rows to clone, those of the episodes of highest return. Lower it where the log comes from
     several agents of different skill, whose actions one Gaussian can only average; 1 clones all of them."""
+    clone_censored: bool = False
+    """What cloning takes from logged actions beyond `largest_action`. Off: that they are `largest_action`; on: only
+    that the draw lay beyond it. On fits the controllers of most logs, which draw from a Gaussian and clip; the clone's
+    mean may then lie beyond the bounds, as theirs did."""
     return_steps: int = 0
     """Steps of fitting critics and value to the log's discounted returns before the first update. Values then start
     at the right scale; without it a long horizon takes ten thousands of updates to fill them. 0 starts from noise."""
@@ -114,9 +118,9 @@ class PhyBConfig:
     what is deployed, and takes smaller steps from it."""
     retreat: bool = False
     """Before every look at the policy (`evaluate_every`), compare it in every model alone with the last one that was a
-    clear gain, at first the clone, and go back to that if it has clearly lost, with steps half as large from then on.
-    The run then does not end with a policy that the pool holds clearly worse than its start. Needs two models or more;
-    with one it never goes back."""
+    clear gain, at first the clone, and go back to that if it has clearly lost, with steps half as large from then on,
+    and after the last update also if it is unclear. The run then ends with its start or with a policy that the models
+    agree is better. Needs two models or more; with one nothing is ever clear, and the start is deployed."""
     evaluation_steps: int = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 

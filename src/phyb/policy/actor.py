@@ -34,6 +34,25 @@ class Gaussian(NamedTuple):
         error = (draws - self.mean[..., None, :]) * jnp.exp(-self.log_std)[..., None, :]
         return jnp.sum(-0.5 * error**2 - self.log_std[..., None, :] - _HALF_LOG_TWO_PI, axis=-1)
 
+    def log_likelihood(
+        self, actions: Float[Array, "*rows act"], largest: float, *, censored: bool = False
+    ) -> Float[Array, "*rows"]:
+        """How likely logged actions in [-1, 1] are, up to a constant, before the tanh.
+
+        Actions beyond `largest` count as `largest`. If `censored`, all that they tell is that the draw lay beyond it,
+
+            log P(|draw| >= b, on the side of the action),    b = arctanh(largest),
+
+        as it is where a controller draws from a Gaussian and clips.
+        """
+        draws = unsquash(actions, largest)
+        error = (draws - self.mean) * jnp.exp(-self.log_std)
+        seen = -0.5 * error**2 - self.log_std - _HALF_LOG_TWO_PI
+        if censored:
+            beyond = jax.scipy.special.log_ndtr(-jnp.sign(actions) * error)
+            seen = jnp.where(jnp.abs(actions) >= largest, beyond, seen)
+        return jnp.sum(seen, axis=-1)
+
 
 class Actor(eqx.Module):
     """A network from standardised observations to a Gaussian; the action is the tanh of its draw."""

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.networks import Standardizer, gradient_step, start_optimizer
-from phyb.policy.actor import LARGEST_ACTION, Actor, unsquash
+from phyb.policy.actor import LARGEST_ACTION, Actor
 from phyb.policy.critics import Critics, ValueNetwork
 
 
@@ -23,19 +23,21 @@ def clone(
     batch_size: int,
     standardizer: Standardizer | None = None,
     largest_action: float = LARGEST_ACTION,
+    censored: bool = False,
     only: Int[Array, " some"] | None = None,
 ) -> Actor:
     """Fit the actor to pairs of observation and action in [-1, 1] by `steps` of Adam on the log-likelihood.
 
     With a `standardizer`, observations are standardised as they are drawn: the log may be larger than memory. Actions
-    beyond `largest_action` count as that. With `only`, no other rows than these are learned from.
+    beyond `largest_action` count as that or, if `censored`, as anything beyond it. With `only`, no other rows than
+    these are learned from.
     """
     count = observations.shape[0] if only is None else only.shape[0]
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, max(steps, 1)))
 
     def loss(actor: Actor, rows: Array) -> Array:
         drawn = observations[rows] if standardizer is None else standardizer(observations[rows])
-        return -jnp.mean(actor(drawn).log_density(unsquash(actions[rows], largest_action)[:, None]))
+        return -jnp.mean(actor(drawn).log_likelihood(actions[rows], largest_action, censored=censored))
 
     def step(carry: tuple[Actor, optax.OptState], key: PRNGKeyArray) -> tuple[tuple[Actor, optax.OptState], None]:
         actor, state = carry
