@@ -71,15 +71,21 @@ MAIN = (
     ("halfcheetah-medium", 0),
     ("halfcheetah-medium-replay", 0),
 )
+RETREATS = "hopper-full-replay"
+"""The log whose run is also made without retreat."""
 LONGER = {"halfcheetah-medium": 16_000}
 """Logs on which the preset stays behind what we hoped for, and twice its updates."""
 CLONE = ("--clone-best", "1", "--steps", "1", "--evaluation-steps", "1", "--return-steps", "0")
 """A run that stops at the clone of all rows: behaviour cloning as the preset would do it without its selection."""
+LEAST_SQUARES = ("--algorithm", "bc")
+CLONINGS = {"bc": "least squares", "clone": "clipped Gaussian"}
+"""Two ways of behaviour cloning on all rows, to compare with."""
 PLAN = (
     *(Planned(log, seed) for log, seed in MAIN),
     *(Planned(log, seed, "clone", CLONE) for log, seed in MAIN),
+    *(Planned(log, seed, "bc", LEAST_SQUARES) for log, seed in MAIN),
     *(Planned(ABLATED, 0, variant, ("--no-retreat", *options)) for variant, options in ABLATIONS.items()),
-    Planned("hopper-full-replay", 0, "no-retreat", ("--no-retreat",)),
+    Planned(RETREATS, 0, "no-retreat", ("--no-retreat",)),
     *(Planned(log, 0, "longer", ("--steps", str(steps))) for log, steps in LONGER.items()),
 )
 
@@ -104,7 +110,7 @@ def gather(runs: Path) -> list[dict[str, Any]]:
         run, task = read_run(folder), find_task(planned.env_id)
         assert task is not None
         result, looks = run.result, run.stage("evaluation")
-        score = lambda value, task=task: normalized_score(task, value)  # noqa: E731
+        score = lambda value, task=task: None if value is None else normalized_score(task, value)  # noqa: E731
         found.append(
             {
                 "log": planned.log,
@@ -115,13 +121,13 @@ def gather(runs: Path) -> list[dict[str, Any]]:
                 "start": looks[0]["normalized_score"],
                 "score": result["normalized_score"],
                 "score_std_error": score(result["std_error"]) - score(0.0),  # pyright: ignore[reportOperatorIssue]
-                "belief": score(result["belief_return"]),
+                "belief": score(result.get("belief_return")),
                 "episodes": result["episodes"],
                 "minutes": {name: round(seconds / 60, 2) for name, seconds in result["wall_seconds"].items()},
                 "curve": {
                     "step": [line["step"] for line in looks],
                     "score": [line["normalized_score"] for line in looks],
-                    "belief": [score(line["belief_return"]) for line in looks],
+                    "belief": [score(line.get("belief_return")) for line in looks],
                     "start_value": [line["start_value"] for line in looks],
                     "belief_discounted": [line.get("belief_discounted") for line in looks],
                 },
@@ -131,25 +137,26 @@ def gather(runs: Path) -> list[dict[str, Any]]:
     return found
 
 
-def table(found: list[dict[str, Any]], clones: list[dict[str, Any]]) -> str:
-    """A Markdown table, one row per run, with the clone of all rows beside it."""
+def table(found: list[dict[str, Any]], everything: list[dict[str, Any]]) -> str:
+    """A Markdown table, one row per run, with both kinds of behaviour cloning beside it."""
     lines = [
-        "| log | seed | behaviour | behaviour cloning | start | PhyB, last checkpoint | belief return | minutes |",
-        "|---|---|---|---|---|---|---|---|",
+        "| log | seed | behaviour | cloning, least squares | cloning, clipped Gaussian | start | PhyB, last checkpoint "
+        "| belief return | minutes |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    cloned = {(clone["log"], clone["seed"]): f"{clone['score']:.1f}" for clone in clones}
+    cloned = {(run["variant"], run["log"], run["seed"]): f"{run['score']:.1f}" for run in everything}
     for run in found:
         name = run["log"] if run["variant"] == "phyb" else f"{run['log']}, {run['variant']}"
+        least, clipped = (cloned.get((kind, run["log"], run["seed"]), "–") for kind in CLONINGS)
         lines.append(
-            f"| {name} | {run['seed']} | {run['behaviour']:.1f} | {cloned.get((run['log'], run['seed']), '–')} "
-            f"| {run['start']:.1f} "
+            f"| {name} | {run['seed']} | {run['behaviour']:.1f} | {least} | {clipped} | {run['start']:.1f} "
             f"| **{run['score']:.1f}** ± {run['score_std_error']:.1f} | {run['belief']:.1f} "
             f"| {sum(run['minutes'].values()):.0f} |"
         )
     return "\n".join(lines)
 
 
-def picture(found: list[dict[str, Any]], clones: list[dict[str, Any]], path: Path) -> None:
+def picture(found: list[dict[str, Any]], everything: list[dict[str, Any]], path: Path) -> None:
     """Draw the score in the simulator and under the belief over the updates, one colour per run."""
     with drawing((6.0, 3.4)) as (figure, axes):
         for number, run in enumerate(found):
@@ -157,8 +164,11 @@ def picture(found: list[dict[str, Any]], clones: list[dict[str, Any]], path: Pat
             label = f"seed {run['seed']}" if run["variant"] in ("phyb", "longer") else run["variant"]
             axes.plot(run["curve"]["step"], run["curve"]["score"], color=color, label=label)
             axes.plot(run["curve"]["step"], run["curve"]["belief"], color=color, linestyle=":", linewidth=1.0)
-        for clone in clones[:1]:
-            axes.axhline(clone["score"], color="0.5", linestyle=(0, (4, 3)), linewidth=1.2, label="cloning")
+        of_log = [run for run in everything if (run["log"], run["seed"]) == (found[0]["log"], found[0]["seed"])]
+        for kind, style in zip(CLONINGS, ((0, (1, 2)), (0, (4, 3))), strict=True):
+            for clone in (run for run in of_log if run["variant"] == kind):
+                label = f"cloning, {CLONINGS[kind]}"
+                axes.axhline(clone["score"], color="0.5", linestyle=style, linewidth=1.2, label=label)
         axes.set_ylabel("score (dotted: under the belief)")
         axes.legend(frameon=False, fontsize=8)
         steps_axis(axes, np.concatenate([run["curve"]["step"] for run in found]))
@@ -170,18 +180,18 @@ def publish(found: list[dict[str, Any]]) -> None:
     """Write the data, the pictures and the tables of docs/results.md."""
     write_json(ROOT / DATA, found)
     PICTURES.mkdir(parents=True, exist_ok=True)
-    main, longer, clones = ([run for run in found if run["variant"] == name] for name in ("phyb", "longer", "clone"))
+    main, longer = ([run for run in found if run["variant"] == name] for name in ("phyb", "longer"))
     ablated = [run for run in found if run["log"] == ABLATED and run["variant"] in ABLATIONS]
-    retreats = [run for run in found if run["log"] == "hopper-full-replay" and run not in clones]
+    retreats = [run for run in found if run["log"] == RETREATS and run["variant"] in ("phyb", "no-retreat")]
     pictures = by_log(main) | {f"{log}-longer": runs for log, runs in by_log(longer).items()}
     for name, runs in (pictures | {"ablations": ablated, "retreat": retreats}).items():
         if not runs:
             continue
-        picture(runs, by_log(clones).get(runs[0]["log"], []), PICTURES / f"{name}.svg")
+        picture(runs, found, PICTURES / f"{name}.svg")
     put_between_marks(
         PAGE,
         {
-            name: table(runs, clones)
+            name: table(runs, found)
             for name, runs in {"main": main, "longer": longer, "ablations": ablated, "retreat": retreats}.items()
         },
     )
@@ -213,7 +223,7 @@ def main() -> None:
     if not found:
         sys.exit(f"{arguments.runs}: no run of the plan is finished")
     publish(found)
-    print(table(found, [run for run in found if run["variant"] == "clone"]))
+    print(table([run for run in found if run["variant"] not in CLONINGS], found))
 
 
 if __name__ == "__main__":
