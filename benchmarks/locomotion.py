@@ -73,7 +73,7 @@ MAIN = (
 )
 RETREATS = "hopper-full-replay"
 """The log whose run is also made without retreat."""
-LONGER = {"halfcheetah-medium": 16_000}
+LONGER = {"hopper-medium-replay": 5000, "halfcheetah-medium": 16_000}
 """Logs on which the preset stays behind what we hoped for, and twice its updates."""
 CLONE = ("--clone-best", "1", "--steps", "1", "--evaluation-steps", "1", "--return-steps", "0")
 """A run that stops at the clone of all rows: behaviour cloning as the preset would do it without its selection."""

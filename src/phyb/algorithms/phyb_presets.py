@@ -115,7 +115,7 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "evaluation_steps": 1500,
                 "retreat": True,
             },
-            "training": {"steps": 4500, "evaluate_every": 500, "checkpoint_every": 1000},
+            "training": {"steps": 2500, "evaluate_every": 500, "checkpoint_every": 500},
         },
         # Its models mislead after some tens of steps, and its clone is narrow already: shorter rollouts, larger steps.
         "halfcheetah": {
@@ -130,7 +130,7 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "clone_spread": 1.0,
                 "evaluation_steps": 500,
             },
-            "training": {"steps": 8000, "evaluate_every": 1000},
+            "training": {"steps": 8000, "evaluate_every": 1000, "checkpoint_every": 1000},
         },
     },
     "paper": {"hopper": _HOPPER},

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import Ahead, BeliefConfig, look_ahead
@@ -15,7 +13,7 @@ from phyb.policy.actor import Actor
 ROWS, STEPS = 48, 400
 """States from which policies are compared, and most steps of the discounted comparison."""
 ENOUGH = 2.0
-"""Standard errors over the members from which on a gain or a loss is clear."""
+"""Evidence for a gain or a loss that counts, in standard errors."""
 
 
 def gains(
@@ -56,17 +54,10 @@ def member_returns(
     return jnp.mean(look_ahead(problem.world, config, members, here, ahead, nothing, discount), axis=(1, 2))
 
 
-class Verdict(NamedTuple):
-    """What the members as witnesses say of a new policy; if neither holds, they do not agree."""
+def evidence(gains: Float[Array, "kinds members"]) -> Float[Array, ""]:
+    """How far members agree on a gain, or below 0 on a loss: `sum_kinds mean / standard error` over them as witnesses.
 
-    gained: Bool[Array, ""]
-    """A clear gain of one kind, and no clear loss of the other."""
-    lost: Bool[Array, ""]
-    """A clear loss of either kind: a gain within the discount's horizon does not pay for a fall behind it."""
-
-
-def verdict(gains: Float[Array, "kinds members"]) -> Verdict:
-    """Whether members agree on a gain or on a loss, each kind in standard errors over them, `mean / standard error`."""
+    A gain of one kind can make up for a loss of another if they agree on it more.
+    """
     error = jnp.std(gains, axis=1, ddof=1) / jnp.sqrt(gains.shape[1])
-    found = jnp.mean(gains, axis=1) / (error + 1e-9)
-    return Verdict(jnp.any(found > ENOUGH) & jnp.all(found >= -ENOUGH), jnp.any(found < -ENOUGH))
+    return jnp.sum(jnp.mean(gains, axis=1) / (error + 1e-9))
