@@ -57,7 +57,7 @@ ABLATIONS = {
     "no-retreat": (),
     "kth-min": ("--weight-rule", "kth_min"),
     "single": ("--weight-rule", "single"),
-    "average": ("--weight-rule", "uniform", "--subset-size", "8"),
+    "average": ("--weight-rule", "uniform", "--subset-size", "4"),
     "no-bregman": ("--step-size-rule", "fixed", "--step-size", "0.001"),
     "plain-clone": ("--clone-best", "1"),
     "values-from-zero": ("--return-steps", "0"),

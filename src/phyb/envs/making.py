@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 from collections.abc import Iterator
+from typing import Any
 
 import gymnasium
 
@@ -49,8 +50,7 @@ def _silent_bodies(env_id: str) -> Iterator[None]:
     if not own or importlib.util.find_spec("mujoco") is None:
         yield
         return
-    import mujoco
-
+    mujoco: Any = importlib.import_module("mujoco")
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda text: None)
     try:
