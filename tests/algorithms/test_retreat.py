@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phyb.algorithms.problem import make_problem
-from phyb.algorithms.retreat import ENOUGH, evidence, gains, member_returns
+from phyb.algorithms.retreat import GAIN, LOSS, evidence, gains, member_returns
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
 from phyb.policy.actor import Actor
@@ -66,7 +66,7 @@ def test_gains_are_those_of_the_new_policy_discounted_and_in_whole_episodes(prob
 )
 def test_members_are_witnesses(discounted, whole, verdict):
     found = float(evidence(jnp.asarray([discounted, whole])))
-    assert (found > ENOUGH) - (found < -ENOUGH) == verdict
+    assert (found > GAIN) - (found < LOSS) == verdict
 
 
 def test_evidence_is_in_standard_errors():

@@ -24,7 +24,7 @@ from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.algorithms.retreat import ENOUGH, evidence, gains
+from phyb.algorithms.retreat import GAIN, LOSS, evidence, gains
 from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
@@ -260,7 +260,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             boldness=0.5 * state.boldness,
         )
         ahead = state._replace(kept=state.reference.average)
-        gained, lost, last = found > ENOUGH, found < -ENOUGH, state.step >= self.total_steps
+        gained, lost, last = found > GAIN, found < LOSS, state.step >= self.total_steps
         return select(gained, ahead, select(lost | last, back, state))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
