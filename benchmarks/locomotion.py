@@ -71,8 +71,6 @@ MAIN = (
     ("halfcheetah-medium", 0),
     ("halfcheetah-medium-replay", 0),
 )
-RETREATS = "hopper-full-replay"
-"""The log whose run is also made without retreat."""
 LONGER = {"hopper-medium-replay": 5000, "halfcheetah-medium": 16_000}
 """Logs on which the preset stays behind what we hoped for, and twice its updates."""
 CLONE = ("--clone-best", "1", "--steps", "1", "--evaluation-steps", "1", "--return-steps", "0")
@@ -85,7 +83,6 @@ PLAN = (
     *(Planned(log, seed, "clone", CLONE) for log, seed in MAIN),
     *(Planned(log, seed, "bc", LEAST_SQUARES) for log, seed in MAIN),
     *(Planned(ABLATED, 0, variant, ("--no-retreat", *options)) for variant, options in ABLATIONS.items()),
-    Planned(RETREATS, 0, "no-retreat", ("--no-retreat",)),
     *(Planned(log, 0, "longer", ("--steps", str(steps))) for log, steps in LONGER.items()),
 )
 
@@ -182,18 +179,14 @@ def publish(found: list[dict[str, Any]]) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     main, longer = ([run for run in found if run["variant"] == name] for name in ("phyb", "longer"))
     ablated = [run for run in found if run["log"] == ABLATED and run["variant"] in ABLATIONS]
-    retreats = [run for run in found if run["log"] == RETREATS and run["variant"] in ("phyb", "no-retreat")]
     pictures = by_log(main) | {f"{log}-longer": runs for log, runs in by_log(longer).items()}
-    for name, runs in (pictures | {"ablations": ablated, "retreat": retreats}).items():
+    for name, runs in (pictures | {"ablations": ablated}).items():
         if not runs:
             continue
         picture(runs, found, PICTURES / f"{name}.svg")
     put_between_marks(
         PAGE,
-        {
-            name: table(runs, found)
-            for name, runs in {"main": main, "longer": longer, "ablations": ablated, "retreat": retreats}.items()
-        },
+        {name: table(runs, found) for name, runs in {"main": main, "longer": longer, "ablations": ablated}.items()},
     )
 
 
