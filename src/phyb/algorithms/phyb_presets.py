@@ -115,7 +115,7 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "evaluation_steps": 1500,
                 "retreat": True,
             },
-            "training": {"steps": 2500, "evaluate_every": 500, "checkpoint_every": 500},
+            "training": {"steps": 2000, "evaluate_every": 500, "checkpoint_every": 500},
         },
         # Its models mislead after some tens of steps, and its clone is narrow already: shorter rollouts, larger steps.
         "halfcheetah": {
