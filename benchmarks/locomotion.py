@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from phyb.report.style import drawing, steps_axis
 from phyb.storage.files import atomic_path, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
+BEFORE = "results/locomotion-852bcb2.json"
+"""Runs of the preset before; a longer one among them is drawn too."""
 PAGE, PICTURES, DATA = ROOT / "docs" / "results.md", ROOT / "docs" / "img" / "results", "results/locomotion-cpu.json"
 
 
@@ -71,7 +74,7 @@ MAIN = (
     ("halfcheetah-medium", 0),
     ("halfcheetah-medium-replay", 0),
 )
-LONGER = {"hopper-medium-replay": 5000, "halfcheetah-medium": 16_000}
+LONGER = {"hopper-medium-replay": 4000, "halfcheetah-medium": 16_000}
 """Logs on which the preset stays behind what we hoped for, and twice its updates."""
 CLONE = ("--clone-best", "1", "--steps", "1", "--evaluation-steps", "1", "--return-steps", "0")
 """A run that stops at the clone of all rows: behaviour cloning as the preset would do it without its selection."""
@@ -179,7 +182,8 @@ def publish(found: list[dict[str, Any]]) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     main, longer = ([run for run in found if run["variant"] == name] for name in ("phyb", "longer"))
     ablated = [run for run in found if run["log"] == ABLATED and run["variant"] in ABLATIONS]
-    pictures = by_log(main) | {f"{log}-longer": runs for log, runs in by_log(longer).items()}
+    before = [run for run in json.loads((ROOT / BEFORE).read_text()) if run["variant"] == "longer"]
+    pictures = by_log(main) | {f"{log}-longer": runs for log, runs in by_log([*longer, *before]).items()}
     for name, runs in (pictures | {"ablations": ablated}).items():
         if not runs:
             continue
