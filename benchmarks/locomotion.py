@@ -128,7 +128,7 @@ def gather(runs: Path) -> list[dict[str, Any]]:
                     "step": [line["step"] for line in looks],
                     "score": [line["normalized_score"] for line in looks],
                     "belief": [score(line.get("belief_return")) for line in looks],
-                    "start_value": [line["start_value"] for line in looks],
+                    "start_value": [line.get("start_value") for line in looks],
                     "belief_discounted": [line.get("belief_discounted") for line in looks],
                 },
                 "versions": result["versions"],
