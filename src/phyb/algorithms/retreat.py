@@ -13,8 +13,8 @@ from phyb.policy.actor import Actor
 ROWS, STEPS = 48, 400
 """States from which policies are compared, and most steps of the discounted comparison."""
 GAIN, LOSS = 4.0, -2.0
-"""Evidence from which on a gain or a loss is clear, in standard errors. Between equal policies it varies by 1.4, the
-root of two, and a run looks many times. A gain that is none would be deployed, a loss that is none costs little."""
+"""Evidence from which on a gain or a loss is clear, in standard errors. By chance alone it varies by 1.4, the root
+of two, or more, and a run looks many times. A gain that is none would be deployed, a loss that is none costs little."""
 
 
 def gains(
