@@ -68,14 +68,22 @@ class PhyBConfig:
     reference_rate: float = 2e-3
     """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
-    judge: Literal["critics", "belief"] = "critics"
+    judge: Literal["critics", "belief", "slope"] = "critics"
     """Who judges candidate actions. critics: networks that learned what the belief promises of an action (paper);
     belief: the belief itself, with V behind its successors. It tells nearby actions apart where critics cannot, and
-    costs more: every update asks the models about all candidates instead of one action per rollout."""
+    costs more: every update asks the models about all candidates instead of one action per rollout. slope: the
+    derivative of what the reference policy earns in each drawn model over `lookahead` steps, by every action on the
+    way. One walk and its derivative judge all states along it, and V learns from all of them; critics are not used."""
     lookahead: int = 1
     """Steps that the belief looks ahead before it asks V: after a candidate action the reference policy goes on inside
     each drawn model. Higher knows what an action does where V is too coarse to tell, trusts the models that far, and
     costs that many times more. 1 is the paper's."""
+    trace: float = 0.95
+    """lambda, with judge slope: returns along a path are `r + gamma ((1 - lambda) V + lambda (return of the next
+    step))`. Higher trusts the models for more steps, lower trusts V sooner."""
+    path_rows: int = 512
+    """States along the imagined paths that one update learns from, with judge slope. More are smoother and cost
+    time."""
     value_of: Literal["mirror", "reference", "deployed"] = "mirror"
     """Whose value V learns and whose actions imagined rollouts take. mirror: those of the mirror step (paper), whose
     value holds a maximum over the judge's errors that a long horizon adds up; reference: those of the slow reference
@@ -129,10 +137,15 @@ class PhyBConfig:
             raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
         if self.actor_candidates < 1 or self.reference_candidates < 1:
             raise ValueError("actor_candidates and reference_candidates must be at least 1")
-        if self.judge == "belief" and self.value_estimator == "direct":
+        if self.judge != "critics" and self.value_estimator == "direct":
             raise ValueError(
-                "judge belief needs value_estimator amortised: the direct estimator asks the critics at every successor"
+                f"judge {self.judge} needs value_estimator amortised: the direct estimator asks the critics at every "
+                "successor"
             )
+        if self.judge == "slope" and self.value_of != "deployed":
+            raise ValueError(f"judge slope needs value_of deployed, whose actions paths take, found {self.value_of}")
+        if not 0.0 < self.trace <= 1.0:
+            raise ValueError(f"trace must lie above 0 and at most at 1, found {self.trace}")
         if self.lookahead < 1 or (self.lookahead > 1 and self.value_estimator == "direct"):
             raise ValueError(
                 f"lookahead must be 1 or more, and 1 with value_estimator direct, found {self.lookahead} with "

@@ -50,9 +50,11 @@ class BeliefConfig:
     """Hold-out rows that count as evidence with prior likelihood. Higher trusts the best members more."""
     noise_samples: int = 2
     """S, successors imagined per member, in antithetic pairs. Higher ranks members by less luck and costs time."""
-    noise: Literal["shared", "private"] = "shared"
+    noise: Literal["shared", "private", "none"] = "shared"
     """shared: all members see the same noise, so that members are ranked, not their luck; private: each draws its
-    own (released code), which makes the belief pessimistic about chance in noisy worlds."""
+    own (released code), which makes the belief pessimistic about chance in noisy worlds; none: every member moves to
+    the mean it predicts. Take none where the world itself is deterministic: what a member calls noise there is its own
+    error, whose tails are heavy, and a fresh Gaussian draw of that size at every step shakes bodies until they fall."""
     target_samples: Literal["all", "first"] = "all"
     """all: the target averages all imagined successors; first: only one of them (released code), which is noisier."""
     successor: Literal["member", "average"] = "member"
@@ -151,7 +153,7 @@ def belief_noise(
     key: PRNGKeyArray, config: BeliefConfig, rows: int, observation_size: int
 ) -> Float[Array, "drawn_or_1 samples rows obs"]:
     """Standard normal noise in antithetic pairs, one set for all members or one for each."""
-    members = 1 if config.noise == "shared" else config.ensemble_size
+    members = config.ensemble_size if config.noise == "private" else 1
     half = jax.random.normal(key, (members, -(-config.noise_samples // 2), rows, observation_size))
     return jnp.concatenate([half, -half], axis=1)[:, : config.noise_samples]
 
@@ -176,7 +178,8 @@ def imagine(
     told = world.pool.predict(members, observations, env_actions) if told is None else take(told, members)
     if observations.ndim == 3:
         observations, env_actions = observations[:, None], env_actions[:, None]
-    successors = told.next_mean[:, None] + told.next_std[:, None] * noise
+    spread = 0.0 if config.noise == "none" else told.next_std[:, None]
+    successors = told.next_mean[:, None] + spread * noise
     if world.termination == "none":
         alive = jnp.ones(successors.shape[:-1])
     elif world.termination == "learned":
@@ -248,6 +251,13 @@ def believe(
     x = jnp.mean(backups, axis=1)
     score = x if rank_backups is None else jnp.mean(rank_backups, axis=1)
     score = score - imagined.rewards if config.rank_by == "value" else score
+    weights = weigh(key, config, score)
+    promised = backups[:, 0] if config.target_samples == "first" else x
+    return Belief(jnp.sum(weights * promised, axis=0), weights, x)
+
+
+def weigh(key: PRNGKeyArray, config: BeliefConfig, score: Float[Array, "drawn rows"]) -> Float[Array, "drawn rows"]:
+    """The belief's weights over the drawn members, by what each of them promises for a row."""
     key_single, key_coin = jax.random.split(key)
     weights = subset_weights(
         key_single,
@@ -260,8 +270,7 @@ def believe(
     if config.kth_min_probability > 0:
         kth = (ranks(score) == config.kth_min_rank - 1).astype(weights.dtype)
         weights = jnp.where(jax.random.bernoulli(key_coin, config.kth_min_probability), kth, weights)
-    promised = backups[:, 0] if config.target_samples == "first" else x
-    return Belief(jnp.sum(weights * promised, axis=0), weights, x)
+    return weights
 
 
 def follow(

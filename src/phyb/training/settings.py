@@ -142,7 +142,7 @@ _AT_LEAST_ONE = (
     "pool_size", "model_steps", "model_check_every", "model_batch_size", "model_patience", "members_at_once",
     "policy_hidden", "model_hidden", "batch_size", "real_batch_size", "rollouts", "rollout_length", "steps",
     "log_every", "evaluate_every", "evaluation_episodes", "final_episodes", "checkpoint_every", "keep_checkpoints",
-    "transitions", "lookahead",
+    "transitions", "lookahead", "path_rows",
     "vae_latent", "vae_hidden", "critic_levels", "actor_levels", "level_cosines", "actor_every",
     "rollout_starts", "rollout_every", "rollout_rounds", "elites", "outcomes",
     "adversary_batch_size", "adversary_every",
