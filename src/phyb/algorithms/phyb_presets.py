@@ -85,9 +85,9 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "model_steps": 14_000,
                 "model_check_every": 1000,
             },
-            # The simulators are deterministic, and members move by their means. Slopes of forty steps judge actions, and
-            # what is judged is what is deployed, without noise. Actions beyond the bounds are taken as clipped there,
-            # since that is how they came about.
+            # The simulators are deterministic: members move by their means. Slopes of forty steps judge actions, and what
+            # is judged is what is deployed, without noise. Actions beyond the bounds are taken as clipped there, since
+            # that is how they came about.
             "agent": {
                 "belief": {"ensemble_size": 4, "subset_size": 2, "noise_samples": 1, "noise": "none"},
                 "judge": "slope",
