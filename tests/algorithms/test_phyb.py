@@ -97,7 +97,7 @@ def improvement(algorithm, problem):
         observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
         candidates = algorithm._candidates(jax.random.key(1), state, observations, real)
         worth = algorithm._worth(state, observations, algorithm._tried(state, observations, candidates))
-        return algorithm._improve(state, candidates, worth)[0], candidates, observations
+        return algorithm.improve(state, candidates, worth)[0], candidates, observations
 
     return run
 

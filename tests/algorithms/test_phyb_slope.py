@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from two_sides import CONFIG, DISCOUNT, world_of_two_sides
 
-from phyb.algorithms.phyb import STEEPEST, PhyB, PhyBConfig, bounded
+from phyb.algorithms.along_paths import STEEPEST, bounded
+from phyb.algorithms.phyb import PhyB, PhyBConfig
 
 SLOPE = dataclasses.replace(
     CONFIG,

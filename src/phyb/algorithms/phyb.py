@@ -19,15 +19,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from phyb.algorithms.along_paths import update_along_paths
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.algorithms.retreat import GAIN, LOSS, evidence, gains
-from phyb.belief.backup import Ahead, Belief, Imagined, Value, draw, follow, weigh
-from phyb.belief.paths import Paths, walk
-from phyb.belief.weights import ranks
+from phyb.algorithms.retreat import evidence, gains, verdict
+from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
@@ -38,10 +37,6 @@ from phyb.policy.policy import Policy
 
 START_BATCH = 128
 """Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
-
-
-STEEPEST = 20.0
-"""Slopes longer than so many times the median are cut to that: near a contact a derivative can be anything."""
 
 
 class PhyBState(NamedTuple):
@@ -91,7 +86,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             return optax.linear_schedule(rate, rate * final, max(total_steps - int(first), 1), int(first))
 
         self._actor_optimizer = optax.adam(schedule(config.actor_learning_rate, 0.0))
-        self._critic_optimizer = optax.adam(schedule(config.critic_learning_rate, start))
+        self.critic_optimizer = optax.adam(schedule(config.critic_learning_rate, start))
 
     @property
     def asks_about_log(self) -> bool:
@@ -140,7 +135,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             value=value,
             slow_value=value,
             actor_optimizer=start_optimizer(self._actor_optimizer, actor),
-            critic_optimizer=start_optimizer(self._critic_optimizer, (critics, value)),
+            critic_optimizer=start_optimizer(self.critic_optimizer, (critics, value)),
             step_size=jnp.full((), cfg.step_size, jnp.float32),
             kept=actor,
             boldness=jnp.ones((), jnp.float32),
@@ -165,7 +160,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""
         if self.config.judge == "slope":
-            return self._update_along_paths(state, problem)
+            return update_along_paths(self, state, problem)
         cfg = self.config
         keys = jax.random.split(state.key, 7)
         logged = problem.draw(keys[1], cfg.real_batch_size)
@@ -176,7 +171,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         tried = self._tried(state, observations, candidates)
         foreseen = None if cfg.judge == "critics" else self._foresee(keys[4], state, problem, states, tried)
         worth = self._worth(state, observations, tried) if foreseen is None else foreseen.worth
-        step, step_size = self._improve(state, candidates, worth)
+        step, step_size = self.improve(state, candidates, worth)
 
         split = cfg.real_batch_size
         if cfg.value_of == "deployed":
@@ -211,9 +206,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
 
         gradient, errors = jax.grad(critic_loss, has_aux=True)((state.critics, state.value))
         (critics, value), critic_optimizer = gradient_step(
-            self._critic_optimizer, gradient, state.critic_optimizer, (state.critics, state.value)
+            self.critic_optimizer, gradient, state.critic_optimizer, (state.critics, state.value)
         )
-        after = self._fit_actor(state, observations, candidates, step, weight)._replace(
+        after = self.fit_actor(state, observations, candidates, step, weight)._replace(
             critics=critics,
             slow_critics=move_towards(state.slow_critics, critics, cfg.target_rate),
             value=value,
@@ -237,100 +232,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         }
         return after, metrics
 
-    def _update_along_paths(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
-        """One update with judge slope: the reference walks inside the models, V and actor learn along the way.
-
-        The worth of a candidate is `slope . (candidate - mean of the reference)`, of first order. The belief weighs
-        whole paths by their returns, and weights of an entropy-regularised minimum do not change to first order with
-        what they weigh: the slope of the weighed return is the weighed sum of slopes.
-        """
-        cfg, world = self.config, problem.world
-        assert world is not None, "this algorithm needs a pool"
-        keys = jax.random.split(state.key, 8)
-        starts = jnp.concatenate([problem.sample(keys[1], cfg.real_batch_size).observations, state.rollouts])
-        members = draw(keys[2], cfg.belief, world.pool)
-        reference, shape = state.reference.average, (cfg.lookahead, len(starts))
-
-        def act(observations: Array, shift: Array) -> Array:
-            return squash(reference(problem.standardizer(observations)).mean + shift)
-
-        paths = walk(
-            world,
-            cfg.belief,
-            members,
-            starts,
-            act,
-            jax.random.normal(keys[3], (*shape, problem.observation_size)),
-            lambda rows: jnp.clip(state.slow_value(problem.standardizer(rows)), problem.value_low, problem.value_high),
-            discount=problem.discount,
-            trace=cfg.trace,
-            action_size=problem.action_size,
-        )
-        weights = weigh(keys[4], cfg.belief, paths.returns[0])
-        picked = jax.random.categorical(keys[5], jnp.log((paths.alive * weights).reshape(-1)), shape=(cfg.path_rows,))
-
-        def pick(field: Array) -> Array:
-            return field.reshape(-1, *field.shape[3:])[picked]
-
-        observations, slopes = problem.standardizer(pick(paths.observations)), bounded(pick(paths.slopes))
-        targets = jnp.clip(pick(paths.returns), problem.value_low, problem.value_high)
-        pi, mu = state.actor(observations), reference(observations)
-        counts = (cfg.actor_candidates + cfg.logged_candidates, cfg.reference_candidates, 0)
-        candidates = propose(keys[6], pi, mu, counts)
-        worth = jnp.einsum("rca,ra->rc", candidates.draws - mu.mean[:, None], slopes)
-        step, step_size = self._improve(state, candidates, worth)
-
-        def value_loss(networks: tuple[Critics, ValueNetwork]) -> Array:
-            return jnp.mean((networks[1](observations) - targets) ** 2)
-
-        error, gradient = jax.value_and_grad(value_loss)((state.critics, state.value))
-        (_, value), critic_optimizer = gradient_step(
-            self._critic_optimizer, gradient, state.critic_optimizer, (state.critics, state.value)
-        )
-        rollouts, age, chosen = self._advance_along(keys[7], state, problem, paths, weights)
-        after = self._fit_actor(state, observations, candidates, step, 1.0 / cfg.path_rows)._replace(
-            value=value,
-            slow_value=move_towards(state.slow_value, value, cfg.target_rate),
-            critic_optimizer=critic_optimizer,
-            step_size=step_size,
-            rollouts=rollouts,
-            rollout_age=age,
-            key=keys[0],
-            step=state.step + 1,
-        )
-        chosen_rank = jnp.take_along_axis(ranks(paths.returns[0]), chosen[None], axis=0)[0]
-        order = jnp.argsort(paths.returns[0], axis=0)
-        believed = jnp.sum(weights * paths.returns[0], axis=0)
-        metrics = {
-            "q_imagined": jnp.mean(believed) * problem.reward_scale,
-            "pessimism": jnp.mean(jnp.mean(paths.returns[0], axis=0) - believed) * problem.reward_scale,
-            "weight_by_rank": jnp.mean(jnp.take_along_axis(weights, order, axis=0), axis=1),
-            "chosen_by_rank": jnp.mean(chosen_rank[None] == jnp.arange(len(members))[:, None], axis=1),
-            "imagined_end": 1.0 - jnp.mean(paths.survival),
-            "divergence": jnp.mean(step.divergence),
-            "step_size": step_size,
-            "value_loss": error,
-            "slope": jnp.mean(jnp.linalg.norm(slopes, axis=-1)) * problem.reward_scale,
-            "rollout_age": jnp.mean(age.astype(jnp.float32)),
-            "boldness": state.boldness,
-            "actor_std": jnp.mean(jnp.exp(after.actor(observations).log_std)),
-        }
-        return after, metrics
-
-    def _advance_along(
-        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, paths: Paths, weights: Array
-    ) -> tuple[Array, Array, Array]:
-        """Rollouts go on where the path of one member ended, drawn by its weight, or at the start of an episode."""
-        key_member, key_end, key_start = jax.random.split(key, 3)
-        chosen = jax.random.categorical(key_member, jnp.log(weights), axis=0)
-        row = jnp.arange(chosen.shape[0])[self.config.real_batch_size :]
-        member, age = chosen[row], state.rollout_age + self.config.lookahead
-        stays = jax.random.uniform(key_end, member.shape) < paths.survival[member, row]
-        goes_on = stays & (age < self.config.rollout_length)
-        fresh = jax.random.choice(key_start, problem.starts, member.shape)
-        return jnp.where(goes_on[:, None], paths.last[member, row], fresh), jnp.where(goes_on, age, 0), chosen
-
-    def _fit_actor(
+    def fit_actor(
         self, state: PhyBState, observations: Array, candidates: Candidates, step: MirrorStep, weight: Array | float
     ) -> PhyBState:
         """The state after one step of the actor towards the weighed candidates, and of the reference after it."""
@@ -358,7 +260,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         """
         if not self.config.retreat:
             return state
-        found = evidence(gains(state.key, state.reference.average, state.kept, problem, self.config.belief))
+        found = gains(state.key, state.reference.average, state.kept, problem, self.config.belief)
+        gained, lost = verdict(evidence(found))
         back = state._replace(
             actor=state.kept,
             reference=SlowAverage.start(state.kept),
@@ -366,7 +269,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             boldness=0.5 * state.boldness,
         )
         ahead = state._replace(kept=state.reference.average)
-        gained, lost, last = found > GAIN, found < LOSS, state.step >= self.total_steps
+        last = state.step >= self.total_steps
         return select(gained, ahead, select(lost | last, back, state))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
@@ -404,7 +307,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         imagined, belief = self._believe(key, state, problem, each, actions, alike=shape[1])
         return Foreseen(imagined, belief, jnp.clip(belief.target, problem.value_low, problem.value_high).reshape(shape))
 
-    def _improve(self, state: PhyBState, candidates: Candidates, worth: Array) -> tuple[MirrorStep, Array]:
+    def improve(self, state: PhyBState, candidates: Candidates, worth: Array) -> tuple[MirrorStep, Array]:
         """The mirror step on the candidates, given the worth of what was tried.
 
         During the evaluation phase it is the reference itself.
@@ -525,10 +428,3 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         fresh = problem.sample(key_start, self.config.rollouts).observations
         rollouts = jnp.where(goes_on[:, None], successor, fresh)
         return rollouts, jnp.where(goes_on, state.rollout_age + 1, 0), chosen
-
-
-def bounded(slopes: Float[Array, "rows act"]) -> Float[Array, "rows act"]:
-    """Slopes no longer than `STEEPEST` medians; one that is not a finite number says nothing and is 0."""
-    slopes = jnp.where(jnp.isfinite(slopes).all(axis=-1, keepdims=True), slopes, 0.0)
-    length = jnp.linalg.norm(slopes, axis=-1, keepdims=True)
-    return slopes * jnp.minimum(1.0, STEEPEST * jnp.median(length) / jnp.maximum(length, 1e-30))

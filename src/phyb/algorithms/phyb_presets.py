@@ -85,9 +85,9 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "model_steps": 14_000,
                 "model_check_every": 1000,
             },
-            # The simulators are deterministic: members move by their means. Slopes of forty steps judge actions, and what
-            # is judged is what is deployed, without noise. Actions beyond the bounds are taken as clipped there, since
-            # that is how they came about.
+            # The simulators are deterministic: members move by their means. Slopes of forty steps judge actions, and
+            # what is judged is what is deployed, without noise. Actions beyond the bounds are taken as clipped there,
+            # since that is how they came about.
             "agent": {
                 "belief": {"ensemble_size": 4, "subset_size": 2, "noise_samples": 1, "noise": "none"},
                 "judge": "slope",
@@ -115,7 +115,30 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
                 "evaluation_steps": 200,
                 "retreat": True,
             },
-            "training": {"steps": 1600, "log_every": 100, "evaluate_every": 200, "checkpoint_every": 200},
+            "training": {"steps": 800, "log_every": 100, "evaluate_every": 100, "checkpoint_every": 200},
+        },
+        # Slopes of its contacts are steep and tell little: the models are asked about each candidate, for some steps.
+        "halfcheetah": {
+            "agent": {
+                "belief": {"noise": "shared"},
+                "judge": "belief",
+                "lookahead": 5,
+                "target_divergence": 1.0,
+                "final_divergence": 0.2,
+                "step_size_scope": "state",
+                "actor_candidates": 2,
+                "reference_candidates": 3,
+                "logged_candidates": 1,
+                "real_batch_size": 24,
+                "rollouts": 24,
+                "rollout_length": 20,
+                "critic_learning_rate": 5e-4,
+                "target_rate": 0.1,
+                "reference_rate": 5e-3,
+                "clone_spread": 1.0,
+                "evaluation_steps": 500,
+            },
+            "training": {"steps": 8000, "log_every": 250, "evaluate_every": 1000, "checkpoint_every": 1000},
         },
     },
     "paper": {"hopper": _HOPPER},

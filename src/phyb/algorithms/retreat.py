@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
-from phyb.belief.backup import Ahead, BeliefConfig, look_ahead
+from phyb.belief.backup import BeliefConfig, imagine
 from phyb.policy.actor import Actor
 
-ROWS, STEPS = 48, 400
-"""States from which policies are compared, and most steps of the discounted comparison."""
+ROWS = 48
+"""States from which policies are compared."""
 GAIN, LOSS = 4.0, -2.0
-"""Evidence from which on a gain or a loss is clear, in standard errors. By chance alone it varies by 1.4, the root
-of two, or more, and a run looks many times. A gain that is none would be deployed, a loss that is none costs little."""
+"""Evidence from which on a gain or a loss is clear, in standard errors. By chance alone that of one kind varies by 1 or
+more, and a run looks many times. A gain that is none would be deployed, a loss that is none costs little."""
 
 
 def gains(
@@ -25,40 +25,53 @@ def gains(
     The first row is the discounted return, which is what is optimised. The second is that of whole episodes, since a
     fall may lie beyond the discount's horizon.
     """
-
-    def gain(discount: float, steps: int) -> Array:
-        earned = (member_returns(key, actor, problem, config, discount, steps) for actor in (new, old))
-        return next(earned) - next(earned)
-
-    return jnp.stack([gain(problem.discount, min(problem.horizon, STEPS)), gain(1.0, problem.horizon)])
+    return member_returns(key, new, problem, config) - member_returns(key, old, problem, config)
 
 
 def member_returns(
-    key: PRNGKeyArray, actor: Actor, problem: Problem, config: BeliefConfig, discount: float, steps: int
-) -> Float[Array, " members"]:
-    """What an actor's mean action earns in every member alone, from states of the log, in learning units.
+    key: PRNGKeyArray, actor: Actor, problem: Problem, config: BeliefConfig
+) -> Float[Array, "2 members"]:
+    """What an actor's mean action earns in every member alone, discounted and in whole episodes, in learning units.
 
-    Half of the states are starts of episodes. The same key is the same chance.
+    Half of the states are starts of episodes, the others any of the log. The same key is the same chance. Where trust
+    is lost the path is worth the floor, which is that of discounted values, and ends.
     """
-    assert problem.world is not None, "this algorithm needs a pool"
+    world = problem.world
+    assert world is not None, "this algorithm needs a pool"
     key_start, key_row, key_noise = jax.random.split(key, 3)
     first = jax.random.choice(key_start, problem.starts, (ROWS // 2,))
     states = jnp.concatenate([first, problem.sample(key_row, ROWS - len(first)).observations])
-    members = jnp.arange(problem.world.pool.size)
-    ahead = Ahead(
-        lambda observations, noise: actor.mode(problem.standardizer(observations)),
-        jnp.zeros((steps, ROWS, problem.action_size)),
-        jax.random.normal(key_noise, (steps, ROWS, problem.observation_size)),
-    )
-    here = jnp.broadcast_to(states, (len(members), 1, *states.shape))
-    nothing = lambda observations: jnp.zeros(observations.shape[:-1])  # noqa: E731
-    return jnp.mean(look_ahead(problem.world, config, members, here, ahead, nothing, discount), axis=(1, 2))
+    members = jnp.arange(world.pool.size)
+    discounts = jnp.array([problem.discount, 1.0])[:, None, None]
+
+    def step(carry: tuple[Array, Array, Array], chance: PRNGKeyArray) -> tuple[tuple[Array, Array, Array], None]:
+        here, weight, total = carry
+        actions = actor.mode(problem.standardizer(here))
+        noise = jax.random.normal(chance, (1, 1, ROWS, problem.observation_size))
+        then = imagine(world, config, members, here, actions, noise)
+        alive, trust = discounts * then.alive[:, 0], then.trust[:, 0]
+        total = total + weight * (then.rewards + alive * (1.0 - trust) * world.value_floor)
+        weight = weight * alive * trust
+        # What has ended stays where it is: a model asked again and again beyond its data ends in numbers like NaN.
+        return (jnp.where((weight[1] > 0)[..., None], then.successors[:, 0], here), weight, total), None
+
+    here = jnp.broadcast_to(states, (len(members), *states.shape))
+    start = (here, jnp.ones((2, *here.shape[:-1])), jnp.zeros((2, *here.shape[:-1])))
+    (_, _, total), _ = jax.lax.scan(step, start, jax.random.split(key_noise, problem.horizon))
+    return jnp.mean(total, axis=-1)
 
 
-def evidence(gains: Float[Array, "kinds members"]) -> Float[Array, ""]:
-    """How far members agree on a gain, or below 0 on a loss: `sum_kinds mean / standard error` over them as witnesses.
-
-    A gain of one kind can make up for a loss of another if they agree on it more.
-    """
+def evidence(gains: Float[Array, "kinds members"]) -> Float[Array, " kinds"]:
+    """How far members agree on a gain, or below 0 on a loss: `mean / standard error` over them as witnesses."""
     error = jnp.std(gains, axis=1, ddof=1) / jnp.sqrt(gains.shape[1])
-    return jnp.sum(jnp.mean(gains, axis=1) / (error + 1e-9))
+    return jnp.mean(gains, axis=1) / (error + 1e-9)
+
+
+def verdict(evidence: Float[Array, " kinds"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Whether a policy has clearly gained, and whether it has clearly lost.
+
+    A clear loss of one kind is a loss, whatever the other says: a faster gait that falls beyond the discount's horizon
+    gains the first kind and loses the second. Else a gain is what both kinds together make clear.
+    """
+    lost = jnp.min(evidence) < LOSS
+    return ~lost & (jnp.sum(evidence) > GAIN), lost
