@@ -1,5 +1,7 @@
 """Paths inside the models: their returns by hand, their slopes against differences, and nothing after the end."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ MEMBERS = jnp.array([0, 2])
 STARTS = jnp.array([[0.3], [-0.5], [0.1]])
 
 
-def world_of(linear_pool, *, termination="none", width=1e6):
+def world_of(linear_pool, *, termination: Any = "none", width=1e6):
     """Three members: the state shrinks and is driven by the action, which also pays, each in its own way."""
     weights = np.array([[[-0.2, 0.5], [0.4, 0.3]], [[0.0, 0.0], [0.0, 0.0]], [[-0.4, 1.0], [0.7, -0.2]]])
     one = jnp.ones(1)
