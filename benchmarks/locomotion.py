@@ -137,6 +137,16 @@ def gather(runs: Path) -> list[dict[str, Any]]:
     return found
 
 
+def with_published_clones(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs found, and clones published before whose runs are not here; nothing but their own settings made them."""
+    names = [(planned.log, planned.variant or "phyb", planned.seed) for planned in PLAN]
+    name_of = lambda run: (run["log"], run["variant"], run["seed"])  # noqa: E731
+    here = {name_of(run) for run in found}
+    before = json.loads((ROOT / DATA).read_text()) if (ROOT / DATA).is_file() else []
+    kept = [run for run in before if run["variant"] in CLONINGS and name_of(run) not in here]
+    return sorted([*found, *kept], key=lambda run: names.index(name_of(run)))
+
+
 def table(found: list[dict[str, Any]], everything: list[dict[str, Any]]) -> str:
     """A Markdown table, one row per run, with both kinds of behaviour cloning beside it."""
     lines = [
@@ -219,6 +229,7 @@ def main() -> None:
     found = gather(arguments.runs)
     if not found:
         sys.exit(f"{arguments.runs}: no run of the plan is finished")
+    found = with_published_clones(found)
     publish(found)
     print(table([run for run in found if run["variant"] not in CLONINGS], found))
 
