@@ -35,9 +35,10 @@ STEEPEST = 20.0
 def update_along_paths(algorithm: PhyB, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
     """One update with judge slope: the reference walks inside the models, V and actor learn along the way.
 
-    The worth of a candidate is `slope . (candidate - mean of the reference)`, of first order. The belief weighs
-    whole paths by their returns, and weights of an entropy-regularised minimum do not change to first order with
-    what they weigh: the slope of the weighed return is the weighed sum of slopes.
+    The worth of a candidate is `slope . (candidate - mean of the reference)`, of first order. The belief weighs whole
+    paths by their returns: the slope of the entropy-regularised minimum `min_alpha sum_i alpha_i (x_i + lambda log
+    alpha_i)` is `sum_i alpha_i slope_i`, since its weights are at their optimum. Other rules take their weights, and
+    the scaled one its scale, as given.
     """
     cfg, world = algorithm.config, problem.world
     assert world is not None, "this algorithm needs a pool"
