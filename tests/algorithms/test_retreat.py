@@ -41,7 +41,7 @@ def problem(linear_pool):
 
 
 def test_what_a_policy_earns_in_each_member_is_known_exactly(problem):
-    earned = member_returns(jax.random.key(0), Always(0.5), problem, BELIEF)
+    earned = member_returns(jax.random.key(0), Always(0.5), problem, BELIEF, problem.starts)
     expected = 0.5 * np.outer([2.0 * (1.0 - 0.5**6), 6.0], [1.0, 2.0, -1.0])
     np.testing.assert_allclose(earned * problem.reward_scale, expected, rtol=1e-4)
 

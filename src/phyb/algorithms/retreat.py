@@ -23,31 +23,32 @@ def gains(
     """What the new policy's mean action earns more than the old one's in each member, from the same states and chance.
 
     The first row is the discounted return, which is what is optimised. The second is that of whole episodes, since a
-    fall may lie beyond the discount's horizon.
+    fall may lie beyond the discount's horizon. Half of the states are starts of episodes, the others any of the log.
     """
-    return member_returns(key, new, problem, config) - member_returns(key, old, problem, config)
-
-
-def member_returns(
-    key: PRNGKeyArray, actor: Actor, problem: Problem, config: BeliefConfig
-) -> Float[Array, "2 members"]:
-    """What an actor's mean action earns in every member alone, discounted and in whole episodes, in learning units.
-
-    Half of the states are starts of episodes, the others any of the log. The same key is the same chance. Where trust
-    is lost the path is worth the floor, which is that of discounted values, and ends.
-    """
-    world = problem.world
-    assert world is not None, "this algorithm needs a pool"
     key_start, key_row, key_noise = jax.random.split(key, 3)
     first = jax.random.choice(key_start, problem.starts, (ROWS // 2,))
     states = jnp.concatenate([first, problem.sample(key_row, ROWS - len(first)).observations])
+    earned = (member_returns(key_noise, actor, problem, config, states) for actor in (new, old))
+    return next(earned) - next(earned)
+
+
+def member_returns(
+    key: PRNGKeyArray, actor: Actor, problem: Problem, config: BeliefConfig, states: Float[Array, "rows obs"]
+) -> Float[Array, "2 members"]:
+    """What an actor's mean action earns in every member alone, discounted and in whole episodes, in learning units.
+
+    The same key is the same chance. Where trust is lost the path is worth the floor, which is that of discounted
+    values, and ends.
+    """
+    world = problem.world
+    assert world is not None, "this algorithm needs a pool"
     members = jnp.arange(world.pool.size)
     discounts = jnp.array([problem.discount, 1.0])[:, None, None]
 
     def step(carry: tuple[Array, Array, Array], chance: PRNGKeyArray) -> tuple[tuple[Array, Array, Array], None]:
         here, weight, total = carry
         actions = actor.mode(problem.standardizer(here))
-        noise = jax.random.normal(chance, (1, 1, ROWS, problem.observation_size))
+        noise = jax.random.normal(chance, (1, 1, *states.shape))
         then = imagine(world, config, members, here, actions, noise)
         alive, trust = discounts * then.alive[:, 0], then.trust[:, 0]
         total = total + weight * (then.rewards + alive * (1.0 - trust) * world.value_floor)
@@ -57,7 +58,7 @@ def member_returns(
 
     here = jnp.broadcast_to(states, (len(members), *states.shape))
     start = (here, jnp.ones((2, *here.shape[:-1])), jnp.zeros((2, *here.shape[:-1])))
-    (_, _, total), _ = jax.lax.scan(step, start, jax.random.split(key_noise, problem.horizon))
+    (_, _, total), _ = jax.lax.scan(step, start, jax.random.split(key, problem.horizon))
     return jnp.mean(total, axis=-1)
 
 
