@@ -36,7 +36,8 @@ def measure(path: Path) -> dict[str, Any]:
     run = finished_run(path, path.name)
     problem = problem_of(run, find_log(run, None), cache_folder(), Stages())
     policy, task = load_policy(path), find_task(run.config["env_id"])
-    assert task is not None and isinstance(policy.actor, Actor), "PhyB on a MuJoCo task with known reference scores"
+    assert task is not None, "a MuJoCo task with known reference scores"
+    assert isinstance(policy.actor, Actor), "a run of PhyB"
     belief, key = run.settings.agent.belief, jax.random.key(0)
     starts = jax.random.choice(key, problem.starts, (EPISODES,))
 
