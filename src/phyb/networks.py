@@ -59,9 +59,13 @@ class MLP(eqx.Module):
 
     def __call__(self, rows: Float[Array, "*batch inp"]) -> Float[Array, "*batch out"]:
         """The output for each row of the batch."""
+        return self.before_last(rows) @ self.weights[-1] + self.biases[-1]
+
+    def before_last(self, rows: Float[Array, "*batch inp"]) -> Float[Array, "*batch hidden"]:
+        """What the last layer is given: the last hidden layer, or the rows themselves if there is none."""
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             rows = self.activation(rows @ weight + bias)
-        return rows @ self.weights[-1] + self.biases[-1]
+        return rows
 
 
 class Standardizer(eqx.Module):

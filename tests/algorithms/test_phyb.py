@@ -13,7 +13,7 @@ from two_sides import BELIEF, CONFIG, DISCOUNT, ROWS, world_of_two_sides
 from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
 from phyb.algorithms.problem import make_problem, prediction_bytes, remember
 from phyb.data.log import Log
-from phyb.networks import SlowAverage, move_towards
+from phyb.networks import move_towards
 from phyb.policy.actor import Actor, squash
 
 
@@ -96,7 +96,7 @@ def improvement(algorithm, problem):
         real = problem.sample(jax.random.key(0), CONFIG.real_batch_size)
         observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
         candidates = algorithm._candidates(jax.random.key(1), state, observations, real)
-        worth = algorithm._worth(state, observations, algorithm._tried(state, observations, candidates))
+        worth = algorithm._worth(state, observations, candidates.draws)
         return algorithm.improve(state, candidates, worth)[0], candidates, observations
 
     return run
@@ -147,168 +147,6 @@ def test_the_evaluation_phase_leaves_the_policy_alone(later):
         for new, old in zip(jax.tree.leaves(state.actor), jax.tree.leaves(states[0].actor), strict=True):
             np.testing.assert_array_equal(new, old)
     assert differs(states[2].actor, states[3].actor)
-
-
-def test_the_value_of_the_reference_has_no_maximum_in_it(problem, later):
-    state = later[0][2]
-    mirror, candidates, observations = improvement(PhyB(CONFIG, total_steps=10), problem)(state)
-    algorithm = PhyB(dataclasses.replace(CONFIG, value_of="reference"), total_steps=10)
-    step = improvement(algorithm, problem)(state)[0]
-    q = state.critics.judge(observations, squash(candidates.draws))
-    np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
-    np.testing.assert_allclose(step.weights, mirror.weights, atol=1e-5)
-    assert np.all(np.asarray(mirror.value) >= np.asarray(step.value) - 1e-6)
-
-
-def test_the_value_of_what_is_deployed_is_that_of_its_mean_action(problem, later):
-    state = later[0][2]
-    algorithm = PhyB(dataclasses.replace(CONFIG, value_of="deployed"), total_steps=10)
-    step, _, observations = improvement(algorithm, problem)(state)
-    mirror = improvement(PhyB(CONFIG, total_steps=10), problem)(state)[0]
-    deployed = state.reference.average.mode(observations)
-    np.testing.assert_allclose(step.value, state.critics.judge(observations, deployed[:, None])[:, 0], atol=1e-5)
-    np.testing.assert_allclose(step.weights, mirror.weights, atol=1e-5)
-
-
-def test_rollouts_go_with_whose_value_is_learned(linear_pool):
-    """s' = -s + a / 10 here, so that the successor tells the action; the mirror step takes the larger ones."""
-    rng, bound = np.random.default_rng(0), np.ones(1, np.float32)
-    states, actions = rng.uniform(-1, 1, (2, ROWS, 1)).astype(np.float32)
-    ends = np.ones(ROWS, bool)
-    log = Log(states, actions, actions[:, 0], actions / 10 - states, ~ends, ends, -bound, bound)
-    pool = linear_pool(np.repeat([[[-2.0, 0.0], [0.1, 1.0]]], 5, axis=0), np.zeros((5, 2)), log_std=-40.0)
-    problem = make_problem(log, pool, discount=DISCOUNT, horizon=50, termination="none")
-    taken, mean = {}, np.zeros(())
-    for law in ("mirror", "reference", "deployed"):
-        config = dataclasses.replace(CONFIG, judge="belief", value_of=law, rollouts=400, evaluation_steps=0)
-        algorithm = PhyB(config, total_steps=10)
-        before = algorithm.init(jax.random.key(0), problem)
-        after, _ = jax.jit(algorithm.update)(before, problem)
-        taken[law] = 10 * np.asarray(after.rollouts + before.rollouts)
-        mean = before.reference.average.mode(problem.standardizer(before.rollouts))
-    assert taken["mirror"].mean() > taken["reference"].mean() + 0.1
-    np.testing.assert_allclose(taken["deployed"], mean, atol=1e-4)
-
-
-def test_the_belief_judges_every_candidate_as_if_asked_about_it_alone(problem, later):
-    config = dataclasses.replace(CONFIG, judge="belief")
-    algorithm, state = PhyB(config, total_steps=10), later[0][-1]
-    states = jnp.concatenate([problem.rows.observations[: config.real_batch_size], state.rollouts])
-    real = problem.take(jnp.arange(config.real_batch_size))
-    candidates = algorithm._candidates(jax.random.key(1), state, problem.standardizer(states), real)
-    foreseen = jax.jit(algorithm._foresee)(jax.random.key(2), state, problem, states, candidates.draws)
-    rows, count = candidates.reference.shape
-    alone = squash(candidates.draws).reshape(rows * count, -1)
-    asked = belief_step(jax.random.key(2), BELIEF, state.slow_value, problem, jnp.repeat(states, count, axis=0), alone)
-    np.testing.assert_allclose(foreseen.worth.reshape(-1), asked[1].target, rtol=1e-5, atol=1e-5)
-    picked = jnp.asarray([5, 0, 5])
-    for some, everything in ((foreseen.imagined.at(picked), asked[0]), (foreseen.belief.at(picked), asked[1])):
-        for part, whole in zip(some, everything, strict=True):
-            axis = 2 if whole.ndim > 2 else whole.ndim - 1
-            np.testing.assert_allclose(part, jnp.take(whole, picked, axis=axis), rtol=1e-4, atol=1e-5)
-
-
-def test_an_exact_belief_knows_what_each_action_adds(linear_pool):
-    """s' = -s whatever is done and r = s + a / 2: actions differ by a / 2, whatever the untrained value says."""
-    problem = world_of_two_sides(linear_pool, doubt=0.0, ends=0.0)
-    algorithm = PhyB(dataclasses.replace(CONFIG, judge="belief"), total_steps=10)
-    state = algorithm.init(jax.random.key(0), problem)
-    states = jnp.concatenate([problem.rows.observations[: CONFIG.real_batch_size], state.rollouts])
-    real = problem.take(jnp.arange(CONFIG.real_batch_size))
-    candidates = algorithm._candidates(jax.random.key(1), state, problem.standardizer(states), real)
-    worth = algorithm._foresee(jax.random.key(2), state, problem, states, candidates.draws).worth * problem.reward_scale
-    actions = squash(candidates.draws)[..., 0]
-    advantage = worth - worth.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(advantage, (actions - actions.mean(axis=1, keepdims=True)) / 2, atol=1e-4)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_belief_that_looks_ahead_needs_its_value_later(linear_pool, steps):
-    """s' = -s and r = s + a / 2: `steps` rewards of the deployed policy are known, whatever the value says after."""
-    problem = world_of_two_sides(linear_pool, doubt=0.0, ends=0.0)
-    algorithm = PhyB(dataclasses.replace(CONFIG, judge="belief", value_of="deployed", lookahead=steps), total_steps=10)
-    state = algorithm.init(jax.random.key(0), problem)
-    states, draws = problem.rows.observations[:20], jax.random.normal(jax.random.key(1), (20, 4, 1))
-    worth = algorithm._foresee(jax.random.key(2), state, problem, states, draws).worth
-    here, actions, expected = jnp.repeat(states, 4, axis=0), squash(draws).reshape(-1, 1), jnp.zeros(80)
-    for step in range(steps):
-        expected = expected + DISCOUNT**step * (here + actions / 2)[:, 0] / problem.reward_scale
-        here = -here
-        actions = state.reference.average.mode(problem.standardizer(here))
-    value = jnp.clip(state.slow_value(problem.standardizer(here)), problem.value_low, problem.value_high)
-    expected = jnp.clip(expected + DISCOUNT**steps * value, problem.value_low, problem.value_high)
-    np.testing.assert_allclose(worth.reshape(-1), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("law", ["reference", "deployed"])
-def test_actions_at_one_state_meet_the_same_chance_later(problem, later, law):
-    config = dataclasses.replace(CONFIG, judge="belief", value_of=law, lookahead=4)
-    algorithm, state = PhyB(config, total_steps=10), later[0][-1]
-    draws = jnp.repeat(jax.random.normal(jax.random.key(1), (20, 1, 1)), 3, axis=1)
-    ahead = algorithm._ahead(jax.random.key(0), state, problem, 20, 3)
-    assert ahead is not None
-    for noise in (ahead.action_noise, ahead.state_noise):
-        by_state = noise.reshape(3, 20, 3, -1)
-        np.testing.assert_array_equal(by_state[:, :, :1], by_state[:, :, 1:2])
-        assert float(jnp.std(by_state[:, :, 0])) > 0.5
-    first, second = (
-        ahead.act(problem.rows.observations[:20], noise) for noise in (jnp.zeros((20, 1)), jnp.ones((20, 1)))
-    )
-    assert bool(jnp.all(first == second)) is (law == "deployed")
-    assert np.all(np.isfinite(algorithm._foresee(jax.random.key(2), state, problem, state.rollouts, draws[:12]).worth))
-
-
-def leaning(actor, shift):
-    """The same actor with its mean moved before the tanh."""
-    size = actor.trunk.outputs // 2
-    return eqx.tree_at(lambda a: a.trunk.biases[-1], actor, actor.trunk.biases[-1].at[:size].add(shift))
-
-
-def members_who_pay(linear_pool, problem, wages):
-    """s' = -s as before, and one member for each wage of an action."""
-    weights = np.repeat([[[-2.0, 1.0], [0.0, 0.0]]], len(wages), axis=0)
-    weights[:, 1, 1] = wages
-    pool = linear_pool(weights, np.zeros((len(wages), 2)), log_std=-40.0)
-    return eqx.tree_at(lambda p: p.world.pool, problem, pool)
-
-
-@pytest.mark.parametrize(
-    ("wages", "verdict"),
-    [
-        ([0.5, 0.5, 0.5, 0.5, 0.5], "gained"),
-        ([-0.5, -0.5, -0.5, -0.5, -0.5], "lost"),
-        ([-0.5, -0.4, -0.6, -0.4, 0.1], "lost"),
-        ([-0.5, 0.4, -0.6, 0.4, -0.1], "open"),  # a loss, but the witnesses do not agree
-    ],
-)
-def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wages, verdict):
-    """The new policy takes larger actions than the one before."""
-    problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), wages)
-    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
-    start = algorithm.init(jax.random.key(0), problem)
-    moved = leaning(start.actor, 1.0)
-    late = start._replace(actor=moved, reference=SlowAverage.start(moved))
-    after = jax.jit(algorithm.reconsider)(late, problem)
-    for policy in (after.reference.average, after.actor):
-        assert eqx.tree_equal(policy, start.actor if verdict == "lost" else moved)
-    assert eqx.tree_equal(after.kept, moved if verdict == "gained" else start.actor)
-    assert float(after.boldness) == (0.5 if verdict == "lost" else 1.0)
-    assert float(algorithm.reconsider(start, problem).boldness) == 1.0  # nothing has been tried yet
-    assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
-    last = jax.jit(algorithm.reconsider)(late._replace(step=jnp.asarray(10)), problem)
-    assert eqx.tree_equal(last.reference.average, moved if verdict == "gained" else start.actor)
-
-
-def test_one_model_is_no_witness_and_the_start_is_deployed(linear_pool):
-    problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), [0.5])
-    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
-    start = algorithm.init(jax.random.key(0), problem)
-    late = start._replace(reference=SlowAverage.start(leaning(start.actor, 1.0)))
-    on_the_way, last = (
-        algorithm.reconsider(late._replace(step=jnp.asarray(step)), problem).reference.average for step in (5, 10)
-    )
-    assert eqx.tree_equal(on_the_way, late.reference.average)
-    assert eqx.tree_equal(last, start.actor)
 
 
 def test_less_bold_steps_go_less_far(problem, later):
@@ -520,14 +358,8 @@ def test_the_policy_moves_to_the_better_action(trained, start):
         {"potential_mix": -0.1},
         {"reference_candidates": 0},
         {"clone_best": 0.0},
-        {"lookahead": 0},
     ],
 )
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match="must"):
         PhyBConfig(**settings)
-
-
-def test_a_judging_belief_refuses_the_estimator_that_asks_the_critics():
-    with pytest.raises(ValueError, match="amortised"):
-        PhyBConfig(judge="belief", value_estimator="direct")

@@ -1,14 +1,20 @@
 """Whether a policy has lost: exact in a known world, and by witnesses that must agree."""
 
+import dataclasses
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from two_sides import CONFIG, world_of_two_sides
 
+from phyb.algorithms.phyb import PhyB
 from phyb.algorithms.problem import make_problem
 from phyb.algorithms.retreat import evidence, gains, member_returns, verdict
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
+from phyb.networks import SlowAverage
 from phyb.policy.actor import Actor
 
 BELIEF = BeliefConfig(ensemble_size=2, subset_size=1)
@@ -42,32 +48,76 @@ def problem(linear_pool):
 
 def test_what_a_policy_earns_in_each_member_is_known_exactly(problem):
     earned = member_returns(jax.random.key(0), Always(0.5), problem, BELIEF, problem.starts)
-    expected = 0.5 * np.outer([2.0 * (1.0 - 0.5**6), 6.0], [1.0, 2.0, -1.0])
-    np.testing.assert_allclose(earned * problem.reward_scale, expected, rtol=1e-4)
+    np.testing.assert_allclose(earned * problem.reward_scale, [3.0, 6.0, -3.0], rtol=1e-4)
 
 
-def test_gains_are_those_of_the_new_policy_discounted_and_in_whole_episodes(problem):
-    found = gains(jax.random.key(0), Always(0.5), Always(-0.5), problem, BELIEF) * problem.reward_scale
-    discounted = 2.0 * (1.0 - 0.5**6)
-    np.testing.assert_allclose(found, np.outer([discounted, 6.0], [1.0, 2.0, -1.0]), rtol=1e-4)
+def test_gains_are_those_of_the_new_policy_in_whole_episodes(problem):
+    found = gains(jax.random.key(0), Always(0.5), Always(-0.5), problem, BELIEF, 0.0) * problem.reward_scale
+    np.testing.assert_allclose(found, [6.0, 12.0, -6.0], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("discounted", "whole", "expected"),
-    [
-        ([1.0, 1.2, 0.8], [1.0, 1.2, 0.8], 1),
-        ([-1.0, -1.2, -0.8], [-1.0, 1.2, -0.1], -1),
-        ([0.1, -0.2, 0.1], [-10.0, -12.0, -8.0], -1),  # whole episodes lose, and the discounted return cannot tell
-        ([1.0, 1.02, 0.98], [-10.0, -12.0, -8.0], -1),  # it gains, by a gait that falls later
-        ([1.0, 1.2, 0.8], [-1.0, 1.2, -0.3], 1),  # whole episodes cannot tell
-        ([-1.0, 1.2, -0.3], [1.0, -1.2, 0.1], 0),
-        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], 0),
-    ],
+    ("gains", "expected"),
+    [([1.0, 1.2, 0.8], 1), ([-1.0, -1.2, -0.8], -1), ([1.0, -1.2, 0.1], 0), ([1.0, 2.0, 0.2], 0), ([0.0, 0.0, 0.0], 0)],
 )
-def test_members_are_witnesses(discounted, whole, expected):
-    gained, lost = verdict(evidence(jnp.asarray([discounted, whole])))
+def test_members_are_witnesses(gains, expected):
+    gained, lost = verdict(evidence(jnp.asarray(gains)))
     assert bool(gained) - bool(lost) == expected
 
 
 def test_evidence_is_in_standard_errors():
-    np.testing.assert_allclose(evidence(jnp.asarray([[1.0, 3.0], [-4.0, -2.0]])), [2.0 / 1.0, -3.0 / 1.0], rtol=1e-5)
+    np.testing.assert_allclose(evidence(jnp.asarray([1.0, 3.0])), 2.0 / 1.0, rtol=1e-5)
+    np.testing.assert_allclose(evidence(jnp.asarray([-4.0, -2.0])), -3.0 / 1.0, rtol=1e-5)
+
+
+def leaning(actor, shift):
+    """The same actor with its mean moved before the tanh."""
+    size = actor.trunk.outputs // 2
+    return eqx.tree_at(lambda a: a.trunk.biases[-1], actor, actor.trunk.biases[-1].at[:size].add(shift))
+
+
+def members_who_pay(linear_pool, problem, wages):
+    """s' = -s as before, and one member for each wage of an action."""
+    weights = np.repeat([[[-2.0, 1.0], [0.0, 0.0]]], len(wages), axis=0)
+    weights[:, 1, 1] = wages
+    pool = linear_pool(weights, np.zeros((len(wages), 2)), log_std=-40.0)
+    return eqx.tree_at(lambda p: p.world.pool, problem, pool)
+
+
+@pytest.mark.parametrize(
+    ("wages", "verdict"),
+    [
+        ([0.5, 0.5, 0.5, 0.5, 0.5], "gained"),
+        ([-0.5, -0.5, -0.5, -0.5, -0.5], "lost"),
+        ([-0.5, -0.4, -0.6, -0.4, 0.1], "lost"),
+        ([-0.5, 0.4, -0.6, 0.4, -0.1], "open"),  # a loss, but the witnesses do not agree
+    ],
+)
+def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wages, verdict):
+    """The new policy takes larger actions than the one before."""
+    problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), wages)
+    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
+    start = algorithm.init(jax.random.key(0), problem)
+    moved = leaning(start.actor, 1.0)
+    late = start._replace(actor=moved, reference=SlowAverage.start(moved))
+    after = jax.jit(algorithm.reconsider)(late, problem)
+    for policy in (after.reference.average, after.actor):
+        assert eqx.tree_equal(policy, start.actor if verdict == "lost" else moved)
+    assert eqx.tree_equal(after.kept, moved if verdict == "gained" else start.actor)
+    assert float(after.boldness) == (0.5 if verdict == "lost" else 1.0)
+    assert float(algorithm.reconsider(start, problem).boldness) == 1.0  # nothing has been tried yet
+    assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
+    last = jax.jit(algorithm.reconsider)(late._replace(step=jnp.asarray(10)), problem)
+    assert eqx.tree_equal(last.reference.average, moved if verdict == "gained" else start.actor)
+
+
+def test_one_model_is_no_witness_and_the_start_is_deployed(linear_pool):
+    problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), [0.5])
+    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
+    start = algorithm.init(jax.random.key(0), problem)
+    late = start._replace(reference=SlowAverage.start(leaning(start.actor, 1.0)))
+    on_the_way, last = (
+        algorithm.reconsider(late._replace(step=jnp.asarray(step)), problem).reference.average for step in (5, 10)
+    )
+    assert eqx.tree_equal(on_the_way, late.reference.average)
+    assert eqx.tree_equal(last, start.actor)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phyb.belief.backup import (
-    Ahead,
     BeliefConfig,
     Imagined,
     World,
@@ -20,7 +19,6 @@ from phyb.belief.backup import (
     draw,
     follow,
     imagine,
-    look_ahead,
     member_backups,
 )
 
@@ -176,55 +174,6 @@ def test_all_members_at_infinite_temperature_give_the_mean_of_the_drawn_members(
     backups = naive_backups(numbers, np.asarray(members), np.asarray(noise), *rows, curved)
     np.testing.assert_allclose(belief.target, backups.mean(axis=0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(belief.backups, backups, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("samples", [1, 2])
-@pytest.mark.parametrize("rule", ["none", "learned", "walls"])
-def test_looking_ahead_is_backing_up_inside_each_member_alone(linear_pool, samples, rule):
-    """Against one member, one row and one step at a time."""
-    world = world_of(
-        linear_pool(*members_of(3)),
-        width=4.0 if rule == "walls" else 1e6,
-        floor=-3.0,
-        termination=(lambda s, a, after: after[..., 0] > s[..., 0] + 1.0) if rule == "walls" else rule,
-    )
-    config, steps, members = BeliefConfig(wall_start=0.5, wall_end=1.0), 3, jnp.asarray([4, 1, 4])
-    first = jax.random.normal(jax.random.key(0), (3, samples, ROWS, OBS))
-    gain = jnp.asarray([[0.3], [-0.2]])
-    ahead = Ahead(
-        lambda s, noise: jnp.tanh(s @ gain + noise),
-        jax.random.normal(jax.random.key(1), (steps, ROWS, ACT)),
-        jax.random.normal(jax.random.key(2), (steps, ROWS, OBS)),
-    )
-
-    def from_here(member, state, row, step):
-        if step == steps:
-            return curved(state)
-        action, noise = ahead.act(state, ahead.action_noise[step, row]), ahead.state_noise[step, row]
-        then = imagine(world, config, member[None], state[None], action[None], noise[None, None, None])
-        trust, alive, successor = then.trust[0, 0, 0], then.alive[0, 0, 0], then.successors[0, 0, 0]
-        later = trust * from_here(member, successor, row, step + 1) + (1.0 - trust) * world.value_floor
-        return then.rewards[0, 0] + DISCOUNT * alive * later
-
-    one = jax.jit(lambda member, state, row: from_here(member, state, row, 0))
-    found = look_ahead(world, config, members, first, ahead, curved, DISCOUNT)
-    for drawn, sample, row in [(0, 0, 0), (1, samples - 1, 5), (2, 0, 5), (2, samples - 1, ROWS - 1), (1, 0, 17)]:
-        expected = one(members[drawn], first[drawn, sample, row], row)
-        np.testing.assert_allclose(found[drawn, sample, row], expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("rule", [lambda s, a, after: after[..., 0] > 5.0, "none"])
-def test_nothing_is_imagined_after_the_end(linear_pool, rule):
-    """A member in which all numbers grow tenfold at every step would soon reach infinity, and infinity times 0."""
-    weights = np.zeros((1, OBS + ACT, OBS + 1), np.float32)
-    weights[0, 0, 0] = weights[0, 1, 1] = 9.0
-    pool = linear_pool(weights, np.zeros((1, OBS + 1), np.float32), log_std=-40.0)
-    world = world_of(pool, width=4.0 if rule == "none" else 1e6, floor=-3.0, termination=rule)
-    noise = (jnp.zeros((200, ROWS, ACT)), jnp.zeros((200, ROWS, OBS)))
-    ahead = Ahead(lambda s, noise: jnp.zeros((*s.shape[:-1], ACT)), *noise)
-    first = jnp.ones((1, 1, ROWS, OBS))
-    found = look_ahead(world, BeliefConfig(), jnp.zeros(1, jnp.int32), first, ahead, curved, DISCOUNT)
-    np.testing.assert_allclose(found, 0.0 if rule != "none" else DISCOUNT * -3.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3])

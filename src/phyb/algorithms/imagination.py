@@ -8,7 +8,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import (
-    Ahead,
     Belief,
     BeliefConfig,
     Imagined,
@@ -17,7 +16,6 @@ from phyb.belief.backup import (
     believe,
     draw,
     imagine,
-    look_ahead,
     member_backups,
 )
 from phyb.belief.weights import ranks
@@ -34,13 +32,11 @@ def belief_step(
     *,
     rank_value: Value | None = None,
     told: Prediction | None = None,
-    ahead: Ahead | None = None,
 ) -> tuple[Imagined, Belief]:
     """Ask a fresh draw of models about (state, action) rows and weigh what they say.
 
     `value` maps standardised observations to values; `rank_value`, if given, ranks and weighs the members instead.
-    `told` is what all members predict on these rows, where that is known already. With `ahead`, a policy goes on
-    inside each member for some steps before values are asked.
+    `told` is what all members predict on these rows, where that is known already.
     """
     world = problem.world
     assert world is not None, "this algorithm needs a pool"
@@ -51,13 +47,7 @@ def belief_step(
 
     def backups(value: Value) -> Array:
         bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731
-
-        def later(successors: Array) -> Array:
-            if ahead is None:
-                return bounded(successors)
-            return look_ahead(world, config, members, successors, ahead, bounded, problem.discount)
-
-        return member_backups(imagined, later, problem.discount, world.value_floor)
+        return member_backups(imagined, bounded, problem.discount, world.value_floor)
 
     promised = backups(value)
     ranked = promised if rank_value is None else backups(rank_value)

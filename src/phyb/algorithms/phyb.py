@@ -19,14 +19,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.along_paths import update_along_paths
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
 from phyb.algorithms.retreat import evidence, gains, verdict
-from phyb.belief.backup import Ahead, Belief, Imagined, Value, follow
+from phyb.algorithms.whole_policies import update_whole_policies
+from phyb.belief.backup import Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
@@ -34,9 +34,14 @@ from phyb.policy.cloning import clone, fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.mirror import MirrorStep, mirror_step, step_size_for
 from phyb.policy.policy import Policy
+from phyb.policy.variation import Variation
 
 START_BATCH = 128
 """Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
+
+
+MOST_DIRECTION_ROWS = 10_000
+"""Logged rows, evenly spread, that say in which directions a policy's features differ."""
 
 
 class PhyBState(NamedTuple):
@@ -55,18 +60,12 @@ class PhyBState(NamedTuple):
     """The policy to go back to."""
     boldness: Float[Array, ""]
     """Share of the divergence that steps may still take."""
+    variation: Variation | None
+    """Directions in which whole policies are varied, with judge episodes."""
     rollouts: Float[Array, "rollouts obs"]
     rollout_age: Int[Array, " rollouts"]
     key: PRNGKeyArray
     step: Int[Array, ""]
-
-
-class Foreseen(NamedTuple):
-    """What the belief says of every candidate action: rows are states, and for each of them its candidates in turn."""
-
-    imagined: Imagined
-    belief: Belief
-    worth: Float[Array, "rows candidates"]
 
 
 class PhyB(Learner[PhyBConfig, PhyBState]):
@@ -139,6 +138,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             step_size=jnp.full((), cfg.step_size, jnp.float32),
             kept=actor,
             boldness=jnp.ones((), jnp.float32),
+            variation=self._directions(actor, problem) if cfg.judge == "episodes" else None,
             rollouts=problem.sample(chain_key, cfg.rollouts).observations,
             rollout_age=jnp.zeros(cfg.rollouts, jnp.int32),
             key=key,
@@ -148,6 +148,14 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
     def _rows_to_clone(self, problem: Problem) -> Int[Array, " some"] | None:
         share, rows = self.config.clone_best, problem.best_first
         return None if share == 1.0 else rows[: max(1, round(share * rows.shape[0]))]
+
+    def _directions(self, actor: Actor, problem: Problem) -> Variation:
+        rows = self._rows_to_clone(problem)
+        rows = jnp.arange(problem.rows.rewards.shape[0]) if rows is None else rows
+        few = rows[:: max(1, len(rows) // MOST_DIRECTION_ROWS)]
+        return Variation.over(
+            actor, problem.standardizer(problem.rows.observations[few]), self.config.policy_directions
+        )
 
     def policy(self, state: PhyBState, problem: Problem) -> Policy:
         """The policy to evaluate and deploy: the mean action of the slow reference."""
@@ -159,8 +167,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
 
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""
-        if self.config.judge == "slope":
-            return update_along_paths(self, state, problem)
+        if self.config.judge == "episodes":
+            return update_whole_policies(self, state, problem)
         cfg = self.config
         keys = jax.random.split(state.key, 7)
         logged = problem.draw(keys[1], cfg.real_batch_size)
@@ -168,23 +176,13 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         states = jnp.concatenate([real.observations, state.rollouts])
         observations = problem.standardizer(states)
         candidates = self._candidates(keys[2], state, observations, real)
-        tried = self._tried(state, observations, candidates)
-        foreseen = None if cfg.judge == "critics" else self._foresee(keys[4], state, problem, states, tried)
-        worth = self._worth(state, observations, tried) if foreseen is None else foreseen.worth
+        worth = self._worth(state, observations, candidates.draws)
         step, step_size = self.improve(state, candidates, worth)
 
         split = cfg.real_batch_size
-        if cfg.value_of == "deployed":
-            picked = jnp.zeros(cfg.rollouts, jnp.int32)
-        else:
-            law = candidates.reference if cfg.value_of == "reference" else step.weights
-            picked = jax.random.categorical(keys[3], jnp.log(law[split:]))
-        imagined_actions = squash(jnp.take_along_axis(tried[split:], picked[:, None, None], axis=1)[:, 0])
-        if foreseen is None:
-            imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
-        else:
-            rows = (split + jnp.arange(cfg.rollouts)) * tried.shape[1] + picked
-            imagined, belief = foreseen.imagined.at(rows), foreseen.belief.at(rows)
+        picked = jax.random.categorical(keys[3], jnp.log(step.weights[split:]))
+        imagined_actions = squash(jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0])
+        imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
         rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
 
         real_target = self._real_target(keys[6], state, problem, real, problem.recall(logged))
@@ -260,7 +258,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         """
         if not self.config.retreat:
             return state
-        found = gains(state.key, state.reference.average, state.kept, problem, self.config.belief)
+        found = gains(
+            state.key, state.reference.average, state.kept, problem, self.config.belief, self.config.doubt_cost
+        )
         gained, lost = verdict(evidence(found))
         back = state._replace(
             actor=state.kept,
@@ -288,37 +288,19 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         in_mind = propose(key_imagined, part(pi, last), part(mu, last), counts)
         return Candidates(*(jnp.concatenate(pair) for pair in zip(on_log, in_mind, strict=True)))
 
-    def _tried(self, state: PhyBState, observations: Array, candidates: Candidates) -> Array:
-        """The draws to judge: the candidates, after the deployed action where its value is to be learned."""
-        if self.config.value_of != "deployed":
-            return candidates.draws
-        return jnp.concatenate([state.reference.average(observations).mean[:, None], candidates.draws], axis=1)
-
-    def _worth(self, state: PhyBState, observations: Array, tried: Array) -> Array:
+    def _worth(self, state: PhyBState, observations: Array, draws: Array) -> Array:
         """What the critics say of every draw."""
         judges = state.slow_critics if self.config.improve_with == "target" else state.critics
-        return judges.judge(observations, squash(tried), self.config.critic_vote)
-
-    def _foresee(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, states: Array, tried: Array) -> Foreseen:
-        """Ask the belief about all draws at once: `Q(s, a) = sum_i alpha_i (r_i + gamma V(s'_i))`."""
-        shape = tried.shape[:2]
-        each = jnp.repeat(states, shape[1], axis=0)
-        actions = squash(tried).reshape(len(each), -1)
-        imagined, belief = self._believe(key, state, problem, each, actions, alike=shape[1])
-        return Foreseen(imagined, belief, jnp.clip(belief.target, problem.value_low, problem.value_high).reshape(shape))
+        return judges.judge(observations, squash(draws), self.config.critic_vote)
 
     def improve(self, state: PhyBState, candidates: Candidates, worth: Array) -> tuple[MirrorStep, Array]:
-        """The mirror step on the candidates, given the worth of what was tried.
-
-        During the evaluation phase it is the reference itself.
-        """
+        """The mirror step on the candidates, given their worth; in the evaluation phase, the reference itself."""
         cfg = self.config
-        q = worth[:, -candidates.reference.shape[1] :]
         beta = jnp.full((), cfg.step_size)
         if cfg.step_size_rule == "target":
             per_state = cfg.step_size_scope == "state"
             beta = step_size_for(
-                q,
+                worth,
                 candidates.reference,
                 state.boldness * self._divergence(state.step),
                 cfg.potential_mix,
@@ -326,17 +308,14 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
                 start=None if per_state else jnp.maximum(state.step_size, 1e-6),
                 steps=8 if per_state else 3,
             )
-        step = mirror_step(q, candidates.reference, beta, cfg.potential_mix)
-        held = worth[:, 0] if cfg.value_of == "deployed" else jnp.sum(candidates.reference * q, axis=-1)
+        step = mirror_step(worth, candidates.reference, beta, cfg.potential_mix)
         if cfg.evaluation_steps:
             evaluating = state.step < cfg.evaluation_steps
             step = step._replace(
                 weights=jnp.where(evaluating, candidates.reference, step.weights),
-                value=jnp.where(evaluating, held, step.value),
+                value=jnp.where(evaluating, jnp.sum(candidates.reference * worth, axis=-1), step.value),
                 divergence=jnp.where(evaluating, 0.0, step.divergence),
             )
-        if cfg.value_of != "mirror":
-            step = step._replace(value=held)
         return jax.lax.stop_gradient(step), jnp.mean(beta)
 
     def _divergence(self, step: Int[Array, ""]) -> float | Array:
@@ -355,14 +334,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         observations: Array,
         actions: Array,
         told: Prediction | None = None,
-        alike: int = 1,
     ) -> tuple[Imagined, Belief]:
-        """Ask the belief; so many neighbouring rows are `alike`, the same state, and meet the same chance later."""
         if self.config.value_estimator == "amortised":
-            ahead = self._ahead(jax.random.fold_in(key, 1), state, problem, observations.shape[0] // alike, alike)
-            return belief_step(
-                key, self.config.belief, state.slow_value, problem, observations, actions, told=told, ahead=ahead
-            )
+            return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions, told=told)
         key, key_value = jax.random.split(key)
 
         def direct(critics: Critics) -> Value:
@@ -372,24 +346,6 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             key, self.config.belief, direct(state.slow_critics), problem, observations, actions,
             rank_value=direct(state.critics), told=told,
         )  # fmt: skip
-
-    def _ahead(self, key: PRNGKeyArray, state: PhyBState, problem: Problem, states: int, alike: int) -> Ahead | None:
-        """The reference policy, to go on after the first step."""
-        steps, reference = self.config.lookahead - 1, state.reference.average
-        explores = self.config.value_of != "deployed"
-        if not steps:
-            return None
-        sizes = (problem.action_size, problem.observation_size)
-        noise = (
-            jnp.repeat(jax.random.normal(k, (steps, states, size)), alike, axis=1)
-            for k, size in zip(jax.random.split(key), sizes, strict=True)
-        )
-
-        def act(observations: Array, noise: Array) -> Array:
-            gaussian = reference(problem.standardizer(observations))
-            return squash(gaussian.mean + jnp.exp(gaussian.log_std) * noise if explores else gaussian.mean)
-
-        return Ahead(act, *noise)
 
     def direct_value(
         self, key: PRNGKeyArray, state: PhyBState, critics: Critics, observations: Float[Array, "*rows obs"]
@@ -401,14 +357,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         if observations.ndim > 2:
             return jax.lax.map(lambda rows: self.direct_value(key, state, critics, rows), observations)
         cfg = self.config
-        if cfg.value_of == "deployed":
-            mean = state.reference.average(observations).mean
-            return critics.judge(observations, squash(mean[:, None]), cfg.critic_vote)[:, 0]
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
         candidates = propose(key, state.actor(observations), state.reference.average(observations), counts)
         q = critics.judge(observations, squash(candidates.draws), cfg.critic_vote)
-        if cfg.value_of == "reference":
-            return jnp.sum(candidates.reference * q, axis=-1)
         return mirror_step(q, candidates.reference, state.step_size, cfg.potential_mix).value
 
     def _real_target(

@@ -68,32 +68,36 @@ class PhyBConfig:
     reference_rate: float = 2e-3
     """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
-    judge: Literal["critics", "belief", "slope"] = "critics"
-    """Who judges candidate actions. critics: networks that learned what the belief promises of an action (paper);
-    belief: the belief itself, with V behind its successors. It tells nearby actions apart where critics cannot, and
-    costs more: every update asks the models about all candidates instead of one action per rollout. slope: the
-    derivative of what the reference policy earns in each drawn model over `lookahead` steps, by every action on the
-    way. One walk and its derivative judge all states along it, and V learns from all of them; critics are not used."""
-    lookahead: int = 1
-    """Steps that the belief looks ahead before it asks V: after a candidate action the reference policy goes on inside
-    each drawn model. Higher knows what an action does where V is too coarse to tell, trusts the models that far, and
-    costs that many times more. 1 is the paper's."""
-    trace: float = 0.95
-    """lambda, with judge slope: returns along a path are `r + gamma ((1 - lambda) V + lambda (return of the next
-    step))`. Higher trusts the models for more steps, lower trusts V sooner."""
-    path_rows: int = 512
-    """States along the imagined paths that one update learns from, with judge slope. More are smoother and cost
-    time."""
-    value_of: Literal["mirror", "reference", "deployed"] = "mirror"
-    """Whose value V learns and whose actions imagined rollouts take. mirror: those of the mirror step (paper), whose
-    value holds a maximum over the judge's errors that a long horizon adds up; reference: those of the slow reference
-    policy with its noise; deployed: its mean action, as it is deployed, so that V can be held against its returns.
-    Noise may cost half of a score, and a step that helps against it need not help without."""
+    judge: Literal["critics", "episodes"] = "critics"
+    """What candidates are and who judges them. critics: actions at a state, judged by networks that learned what the
+    belief promises of them (paper); episodes: whole policies, judged by whole episodes in the drawn models, so that
+    slow effects and falls count as they will when the policy is deployed. See the settings of whole policies."""
     improve_with: Literal["online", "target"] = "online"
     """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
     critic_vote: Vote = "least"
     """least: an action is worth the smaller of both critics' values (released code); mean: their mean. The gap between
     the critics enters every backup, so that with a long horizon the least of two may lie far below either's truth."""
+
+    # --- Whole policies, with judge episodes ---
+    policy_candidates: int = 32
+    """Variations of the policy that are tried in an update, in pairs of opposite sign. More find better steps and cost
+    that much more time."""
+    policy_directions: int = 12
+    """Directions of its features in which a policy is varied. More can express finer changes and need more
+    candidates."""
+    policy_spread: float = 0.2
+    """How far a candidate's mean action lies from the policy's, before the tanh, over logged states (rms). Higher
+    moves faster; where hardly any candidate is as good as the policy itself, it is too high."""
+    episode_starts: int = 4
+    """Start states from which each candidate walks in each drawn model. More judge candidates with less luck."""
+    episode_steps: int = 1000
+    """Most steps of these episodes. Lower is faster and blind for what comes later."""
+    action_noise: float = 0.3
+    """Noise on the candidates' actions in these episodes, before the tanh. Higher finds policies that stand being
+    shaken, which models never do quite as the world does; 0 finds what earns most if nothing goes wrong."""
+    doubt_cost: float = 2.0
+    """What it costs when models disagree about a step by one standard deviation of the data, in ranges of the reward.
+    Higher keeps the policy where the models know the world; at 0 it goes wherever all of them are wrong alike."""
 
     # --- Rows and rollouts ---
     real_batch_size: int = 128
@@ -137,20 +141,6 @@ class PhyBConfig:
             raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
         if self.actor_candidates < 1 or self.reference_candidates < 1:
             raise ValueError("actor_candidates and reference_candidates must be at least 1")
-        if self.judge != "critics" and self.value_estimator == "direct":
-            raise ValueError(
-                f"judge {self.judge} needs value_estimator amortised: the direct estimator asks the critics at every "
-                "successor"
-            )
-        if self.judge == "slope" and self.value_of != "deployed":
-            raise ValueError(f"judge slope needs value_of deployed, whose actions paths take, found {self.value_of}")
-        if not 0.0 < self.trace <= 1.0:
-            raise ValueError(f"trace must lie above 0 and at most at 1, found {self.trace}")
-        if self.lookahead < 1 or (self.lookahead > 1 and self.value_estimator == "direct"):
-            raise ValueError(
-                f"lookahead must be 1 or more, and 1 with value_estimator direct, found {self.lookahead} with "
-                f"{self.value_estimator}"
-            )
         if not 0.0 < self.clone_best <= 1.0:
             raise ValueError(f"clone_best must lie above 0 and at most at 1, found {self.clone_best}")
         if not 0.0 < self.largest_action < 1.0:

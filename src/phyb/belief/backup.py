@@ -121,21 +121,6 @@ class Imagined(NamedTuple):
     alive: Float[Array, "drawn samples rows"]
     trust: Float[Array, "drawn samples rows"]
 
-    def at(self, rows: Int[Array, " some"]) -> Imagined:
-        """The same for some of the rows."""
-        return Imagined(
-            self.successors[:, :, rows], self.rewards[:, rows], self.alive[:, :, rows], self.trust[:, :, rows]
-        )
-
-
-class Ahead(NamedTuple):
-    """How a policy goes on inside each member before values are asked: its actions, and the chance it meets."""
-
-    act: Callable[[Float[Array, "*rows obs"], Float[Array, "rows act"]], Float[Array, "*rows act"]]
-    """From observations and standard normal noise to actions in [-1, 1]."""
-    action_noise: Float[Array, "steps rows act"]
-    state_noise: Float[Array, "steps rows obs"]
-
 
 class Belief(NamedTuple):
     """The weighed opinion of the drawn members."""
@@ -143,10 +128,6 @@ class Belief(NamedTuple):
     target: Float[Array, " rows"]
     weights: Float[Array, "drawn rows"]
     backups: Float[Array, "drawn rows"]
-
-    def at(self, rows: Int[Array, " some"]) -> Belief:
-        """The same for some of the rows."""
-        return Belief(self.target[rows], self.weights[:, rows], self.backups[:, rows])
 
 
 def belief_noise(
@@ -203,38 +184,6 @@ def member_backups(
     """
     values = imagined.trust * value(imagined.successors) + (1.0 - imagined.trust) * floor
     return imagined.rewards[:, None] + discount * imagined.alive * values
-
-
-def look_ahead(
-    world: World,
-    config: BeliefConfig,
-    members: Int[Array, " drawn"],
-    observations: Float[Array, "drawn samples rows obs"],
-    ahead: Ahead,
-    value: Value,
-    discount: float,
-) -> Float[Array, "drawn samples rows"]:
-    """What each member says a policy earns from here on: `sum_{h<H} gamma^h r_h + gamma^H V(s_H)`.
-
-    Each member goes on alone, from the states it imagined itself, so that models are compared by what they say of the
-    policy and not of one step. All meet the same chance. Lost trust is worth the floor at every step.
-    """
-    drawn, samples, rows, size = observations.shape
-
-    def step(carry: tuple[Array, Array, Array], chance: tuple[Array, Array]) -> tuple[tuple[Array, Array, Array], None]:
-        here, weight, total = carry
-        actions = ahead.act(here, jnp.tile(chance[0], (samples, 1)))
-        then = imagine(world, config, members, here, actions, jnp.tile(chance[1], (samples, 1))[None, None])
-        alive, trust = discount * then.alive[:, 0], then.trust[:, 0]
-        total = total + weight * (then.rewards + alive * (1.0 - trust) * world.value_floor)
-        weight = weight * alive * trust
-        # What has ended stays where it is: a model asked again and again beyond its data ends in numbers like NaN.
-        return (jnp.where((weight > 0)[..., None], then.successors[:, 0], here), weight, total), None
-
-    first = observations.reshape(drawn, samples * rows, size)
-    start = (first, jnp.ones(first.shape[:-1]), jnp.zeros(first.shape[:-1]))
-    (last, weight, total), _ = jax.lax.scan(step, start, (ahead.action_noise, ahead.state_noise))
-    return (total + weight * value(last)).reshape(drawn, samples, rows)
 
 
 def believe(

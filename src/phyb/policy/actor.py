@@ -79,6 +79,15 @@ class Actor(eqx.Module):
         """The tanh of the mean: the action in (-1, 1) of a policy that does not explore."""
         return squash(self(observations).mean)
 
+    def features(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows hidden"]:
+        """What the last hidden layer says of each row; the Gaussian is linear in it."""
+        return self.trunk.before_last(observations)
+
+    def mean_of(self, features: Float[Array, "*rows hidden"]) -> Float[Array, "*rows act"]:
+        """The Gaussian's mean for given features."""
+        actions = self.trunk.outputs // 2
+        return features @ self.trunk.weights[-1][:, :actions] + self.trunk.biases[-1][:actions]
+
     def sizes(self) -> dict[str, int | list[int]]:
         """What `of_sizes` needs to build the same network, beside the sizes of observation and action."""
         return {"hidden": self.trunk.hidden}

@@ -93,8 +93,9 @@ def _agent(observation_size: int, action_size: int, settings: Settings) -> int:
     update = 3 * states * candidates * sum(hidden)
     belief = getattr(settings.agent, "belief", None)
     if belief is not None and settings.pool is not None:
-        asked = {"belief": states * candidates, "slope": states * size("lookahead")}  # slopes keep every step they took
-        members = belief.ensemble_size * asked.get(getattr(settings.agent, "judge", ""), size("rollouts"))
+        walking = 2 * size("policy_candidates") * size("episode_starts")  # each member, and another that is asked too
+        whole = getattr(settings.agent, "judge", "") == "episodes"
+        members = belief.ensemble_size * (walking if whole else size("rollouts"))
         successors = members * belief.noise_samples
         update += 2 * (members * sum(settings.pool.model_hidden) + successors * (observation_size + sum(hidden)))
         if getattr(settings.agent, "value_estimator", "") == "direct":

@@ -142,7 +142,7 @@ _AT_LEAST_ONE = (
     "pool_size", "model_steps", "model_check_every", "model_batch_size", "model_patience", "members_at_once",
     "policy_hidden", "model_hidden", "batch_size", "real_batch_size", "rollouts", "rollout_length", "steps",
     "log_every", "evaluate_every", "evaluation_episodes", "final_episodes", "checkpoint_every", "keep_checkpoints",
-    "transitions", "lookahead", "path_rows",
+    "transitions", "policy_candidates", "policy_directions", "episode_starts", "episode_steps",
     "vae_latent", "vae_hidden", "critic_levels", "actor_levels", "level_cosines", "actor_every",
     "rollout_starts", "rollout_every", "rollout_rounds", "elites", "outcomes",
     "adversary_batch_size", "adversary_every",
@@ -150,14 +150,14 @@ _AT_LEAST_ONE = (
 _NOT_NEGATIVE = (
     "keep_best", "pool_checkpoint_seconds", "clone_steps", "return_steps", "evaluation_steps", "logged_candidates",
     "logged_noise", "model_weight_decay", "prediction_memory", "log_std_bound_weight", "nll_beta", "uniform_mix",
-    "kth_min_probability", "wall_start", "prior_strength", "actor_decay",
+    "kth_min_probability", "wall_start", "prior_strength", "actor_decay", "action_noise", "doubt_cost",
     "reach", "latent_bound", "vae_divergence_weight", "vae_steps",
     "real_fraction", "uncertainty_weight", "adversary_weight",
 )  # fmt: skip
 _ABOVE_ZERO = (
     "model_learning_rate", "model_gradient_clip", "actor_learning_rate", "critic_learning_rate",
     "final_learning_rate", "final_divergence", "step_size", "clone_spread", "target_divergence", "target_rate",
-    "reference_rate",
+    "reference_rate", "policy_spread",
     "temperature_learning_rate", "vae_learning_rate", "huber_width", "discount",
     "initial_temperature", "adversary_learning_rate",
 )  # fmt: skip
