@@ -79,10 +79,10 @@ class PhyBConfig:
     the critics enters every backup, so that with a long horizon the least of two may lie far below either's truth."""
 
     # --- Whole policies, with judge episodes ---
-    policy_candidates: int = 32
+    policy_candidates: int = 48
     """Variations of the policy that are tried in an update, in pairs of opposite sign. More find better steps and cost
     that much more time."""
-    policy_directions: int = 12
+    policy_directions: int = 30
     """Directions of its features in which a policy is varied. More can express finer changes and need more
     candidates."""
     policy_spread: float = 0.2
@@ -95,7 +95,7 @@ class PhyBConfig:
     action_noise: float = 0.3
     """Noise on the candidates' actions in these episodes, before the tanh. Higher finds policies that stand being
     shaken, which models never do quite as the world does; 0 finds what earns most if nothing goes wrong."""
-    doubt_cost: float = 2.0
+    doubt_cost: float = 1.0
     """What it costs when models disagree about a step by one standard deviation of the data, in ranges of the reward.
     Higher keeps the policy where the models know the world; at 0 it goes wherever all of them are wrong alike."""
 

@@ -17,9 +17,12 @@ def values_and_doubt(run: RunData) -> Section | None:
     lines = run.stage("policy")
     values = [("q_logged", "logged rows", "true"), ("q_imagined", "imagined rows", "belief")]
     doubt = [("uncertainty", "pessimistic models", "extra")]
+    tried, apart = [("episode_return", "policies tried", "belief")], [("doubt", "two models", "extra")]
     panels = [
         curve_panel(lines, values, title="Value targets (Q)", unit="return"),
+        curve_panel(lines, tried, title="Whole episodes under the belief", unit="return less doubt"),
         curve_panel(lines, doubt, title="Uncertainty about the next state", unit="log std"),
+        curve_panel(lines, apart, title="Disagreement along imagined episodes", unit="std of the data"),
     ]
     found = [panel for panel in panels if panel is not None]
     if not found:
@@ -27,7 +30,9 @@ def values_and_doubt(run: RunData) -> Section | None:
     names = {
         "q_logged": "Q on logged rows",
         "q_imagined": "Q on imagined rows",
+        "episode_return": "what tried policies earn, less what doubt costs,",
         "uncertainty": "the log of the uncertainty",
+        "doubt": "the disagreement of two models about a step",
     }
     changes = [
         f"{label} went from {show_short(curve[0])} to {show_short(curve[-1])}"

@@ -220,6 +220,8 @@ def belief_against_truth(run: RunData) -> Section | None:
 
 def _critics_against_belief(run: RunData, lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether the last values agree with what the belief's own episodes earn; critics that do not are poor guides."""
+    if mapping(mapping(run.config.get("settings")).get("agent")).get("judge") == "episodes":
+        return ["Whole episodes judge this policy; the learned value is that of the log's own behaviour."]
     value, earned = (number(lines[-1].get(key)) for key in ("start_value", "belief_discounted"))
     if value is None or earned is None:
         return []
