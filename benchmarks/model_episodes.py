@@ -43,7 +43,7 @@ def measure(path: Path) -> dict[str, Any]:
 
     def scores(noise: str) -> list[Any]:
         config = dataclasses.replace(belief, noise=noise)  # pyright: ignore[reportArgumentType]
-        _, whole = jax.jit(lambda actor=policy.actor: member_returns(key, actor, problem, config, starts))()
+        whole = jax.jit(lambda actor=policy.actor: member_returns(key, actor, problem, config, starts))()
         return [normalized_score(task, float(value * problem.reward_scale)) for value in whole]
 
     truth = read_json(run.folder.result)["normalized_score"]

@@ -11,7 +11,7 @@ from two_sides import CONFIG, world_of_two_sides
 
 from phyb.algorithms.phyb import PhyB
 from phyb.algorithms.problem import make_problem
-from phyb.algorithms.retreat import evidence, gains, member_returns, verdict
+from phyb.algorithms.retreat import SHARED_ERROR, evidence, gains, member_returns, verdict
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
 from phyb.networks import SlowAverage
@@ -52,8 +52,9 @@ def test_what_a_policy_earns_in_each_member_is_known_exactly(problem):
 
 
 def test_gains_are_those_of_the_new_policy_in_whole_episodes(problem):
-    found = gains(jax.random.key(0), Always(0.5), Always(-0.5), problem, BELIEF, 0.0) * problem.reward_scale
-    np.testing.assert_allclose(found, [6.0, 12.0, -6.0], rtol=1e-4)
+    found, before = gains(jax.random.key(0), Always(0.5), Always(-0.5), problem, BELIEF, 0.0)
+    np.testing.assert_allclose(found * problem.reward_scale, [6.0, 12.0, -6.0], rtol=1e-4)
+    np.testing.assert_allclose(before * problem.reward_scale, [-3.0, -6.0, 3.0], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +62,20 @@ def test_gains_are_those_of_the_new_policy_in_whole_episodes(problem):
     [([1.0, 1.2, 0.8], 1), ([-1.0, -1.2, -0.8], -1), ([1.0, -1.2, 0.1], 0), ([1.0, 2.0, 0.2], 0), ([0.0, 0.0, 0.0], 0)],
 )
 def test_members_are_witnesses(gains, expected):
-    gained, lost = verdict(evidence(jnp.asarray(gains)))
+    gained, lost = verdict(evidence(jnp.asarray(gains), jnp.zeros(3)))
     assert bool(gained) - bool(lost) == expected
 
 
 def test_evidence_is_in_standard_errors():
-    np.testing.assert_allclose(evidence(jnp.asarray([1.0, 3.0])), 2.0 / 1.0, rtol=1e-5)
-    np.testing.assert_allclose(evidence(jnp.asarray([-4.0, -2.0])), -3.0 / 1.0, rtol=1e-5)
+    none = jnp.zeros(2)
+    np.testing.assert_allclose(evidence(jnp.asarray([1.0, 3.0]), none), 2.0 / 1.0, rtol=1e-5)
+    np.testing.assert_allclose(evidence(jnp.asarray([-4.0, -2.0]), none), -3.0 / 1.0, rtol=1e-5)
+
+
+def test_witnesses_who_agree_may_all_be_wrong_by_some_per_cent():
+    gain = jnp.asarray([0.3, 0.3, 0.3])
+    for returns, expected in (([10.0, -10.0, 10.0], 0.3 / (10.0 * SHARED_ERROR)), ([0.0, 0.0, 0.0], 3e8)):
+        np.testing.assert_allclose(evidence(gain, jnp.asarray(returns)), expected, rtol=1e-3)
 
 
 def leaning(actor, shift):
@@ -109,6 +117,9 @@ def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wag
     assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
     last = jax.jit(algorithm.reconsider)(late._replace(step=jnp.asarray(10)), problem)
     assert eqx.tree_equal(last.reference.average, moved if verdict == "gained" else start.actor)
+    before = late._replace(step=jnp.asarray(10), improved=jnp.ones((), bool))
+    last = jax.jit(algorithm.reconsider)(before, problem)
+    assert eqx.tree_equal(last.reference.average, start.actor if verdict == "lost" else moved), "it gained before"
 
 
 def test_one_model_is_no_witness_and_the_start_is_deployed(linear_pool):

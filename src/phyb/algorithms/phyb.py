@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
@@ -58,6 +58,8 @@ class PhyBState(NamedTuple):
     step_size: Float[Array, ""]
     kept: Actor
     """The policy to go back to."""
+    improved: Bool[Array, ""]
+    """Whether that is a clear gain on the start."""
     boldness: Float[Array, ""]
     """Share of the divergence that steps may still take."""
     variation: Variation | None
@@ -137,6 +139,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             critic_optimizer=start_optimizer(self.critic_optimizer, (critics, value)),
             step_size=jnp.full((), cfg.step_size, jnp.float32),
             kept=actor,
+            improved=jnp.zeros((), bool),
             boldness=jnp.ones((), jnp.float32),
             variation=self._directions(actor, problem) if cfg.judge == "episodes" else None,
             rollouts=problem.sample(chain_key, cfg.rollouts).observations,
@@ -254,23 +257,23 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         """Keep the reference if the models say that it has gained on the policy kept before, go back if it has lost.
 
         In between training goes on, and the policy to compare with stays, so that small losses cannot add up unseen.
-        The doubt ends with the last update: what is no clear gain is then not deployed.
+        A run without any clear gain ends with its start.
         """
         if not self.config.retreat:
             return state
         found = gains(
             state.key, state.reference.average, state.kept, problem, self.config.belief, self.config.doubt_cost
         )
-        gained, lost = verdict(evidence(found))
+        gained, lost = verdict(evidence(*found))
         back = state._replace(
             actor=state.kept,
             reference=SlowAverage.start(state.kept),
             actor_optimizer=start_optimizer(self._actor_optimizer, state.kept),
             boldness=0.5 * state.boldness,
         )
-        ahead = state._replace(kept=state.reference.average)
-        last = state.step >= self.total_steps
-        return select(gained, ahead, select(lost | last, back, state))
+        ahead = state._replace(kept=state.reference.average, improved=jnp.ones((), bool))
+        in_vain = (state.step >= self.total_steps) & ~state.improved
+        return select(gained, ahead, select(lost | in_vain, back, state))
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size

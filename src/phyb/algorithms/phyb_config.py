@@ -129,10 +129,10 @@ class PhyBConfig:
     """Spread of the cloned policy's actions relative to the log's. Lower starts nearer to the mean action, which is
     what is deployed, and takes smaller steps from it."""
     retreat: bool = False
-    """Before every look at the policy (`evaluate_every`), compare it in every model alone with the last one that was a
-    clear gain, at first the clone, and go back to that if it has clearly lost, with steps half as large from then on,
-    and after the last update also if it is unclear. The run then ends with its start or with a policy that the models
-    agree is better. Needs two models or more; with one nothing is ever clear, and the start is deployed."""
+    """Before every look at the policy (`evaluate_every`), compare it in whole episodes of every model alone with the
+    last one that was a clear gain, at first the clone, and go back to that if it has clearly lost, with steps half as
+    large from then on. A run in which no gain was ever clear ends with its start. Needs two models or more; with one
+    nothing is ever clear."""
     evaluation_steps: int = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 

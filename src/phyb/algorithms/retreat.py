@@ -16,20 +16,24 @@ ROWS = 48
 GAIN, LOSS = 3.0, -2.0
 """Evidence from which on a gain or a loss is clear, in standard errors. By chance alone it varies by 1 or more, and a
 run looks many times. A gain that is none would be deployed, a loss that is none costs little."""
+SHARED_ERROR = 0.02
+"""Standard error of a gain, as a share of the return, that members have in common and that their agreement cannot show:
+they learned from one log. Where models promise some per cent, and no more, the simulator often did not keep it."""
 
 
 def gains(
     key: PRNGKeyArray, new: Actor, old: Actor, problem: Problem, config: BeliefConfig, doubt_cost: float
-) -> Float[Array, " members"]:
-    """What the new policy's mean action earns more than the old one's in each member, from the same states and chance.
+) -> tuple[Float[Array, " members"], Float[Array, " members"]]:
+    """What the new policy's mean action earns more than the old one's in each member, and what the old one earns.
 
-    Half of the states are starts of episodes, the others any of the log.
+    Both walk from the same states and meet the same chance. Half of the states are starts of episodes, the others any
+    of the log.
     """
     key_start, key_row, key_walk = jax.random.split(key, 3)
     first = jax.random.choice(key_start, problem.starts, (ROWS // 2,))
     states = jnp.concatenate([first, problem.sample(key_row, ROWS - len(first)).observations])
-    earned = (member_returns(key_walk, actor, problem, config, states, doubt_cost) for actor in (new, old))
-    return next(earned) - next(earned)
+    ours, theirs = (member_returns(key_walk, actor, problem, config, states, doubt_cost) for actor in (new, old))
+    return ours - theirs, theirs
 
 
 def member_returns(
@@ -56,10 +60,14 @@ def member_returns(
     return jnp.mean(episodes.returns, axis=-1)
 
 
-def evidence(gains: Float[Array, " members"]) -> Float[Array, ""]:
-    """How far members agree on a gain, or below 0 on a loss: `mean / standard error` over them as witnesses."""
-    error = jnp.std(gains, ddof=1) / jnp.sqrt(gains.shape[0])
-    return jnp.mean(gains) / (error + 1e-9)
+def evidence(gains: Float[Array, " members"], returns: Float[Array, " members"]) -> Float[Array, ""]:
+    """How far members agree on a gain over these returns, or below 0 on a loss, in standard errors.
+
+    `mean / sqrt(variance / members + (SHARED_ERROR mean |returns|)^2)`: they are witnesses, but not independent ones.
+    """
+    own = jnp.var(gains, ddof=1) / gains.shape[0]
+    shared = SHARED_ERROR * jnp.mean(jnp.abs(returns))
+    return jnp.mean(gains) / (jnp.sqrt(own + shared**2) + 1e-9)
 
 
 def verdict(evidence: Float[Array, ""]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
