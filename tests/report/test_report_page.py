@@ -189,6 +189,20 @@ def test_critics_are_held_against_episodes_under_the_belief(folder, tmp_path):
     assert "--critic-vote" not in words, "advice names only what the algorithm has"
 
 
+def test_a_run_judged_by_whole_episodes_shows_them_and_blames_no_critics(tmp_path):
+    whole = [
+        line | {"episode_return": 3000.0 + line["step"], "doubt": 0.02} if line["stage"] == "policy" else line
+        for line in metrics()
+    ]
+    agent = {"agent": {"judge": "episodes", "critic_vote": "least"}, "pool": {}, "training": {"steps": 4000}}
+    write_run(tmp_path, config=config(settings=agent), result=result(), metrics=whole, diagnostics=diagnostics())
+    words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert "Whole episodes judge this policy" in words
+    assert "Disagreement along imagined episodes" in words
+    assert "what tried policies earn, less what doubt costs, went from" in words
+    assert "critics expect" not in words
+
+
 @pytest.mark.parametrize(
     "content", [{"config": {}}, {"result": {}}, {"metrics": []}, {"config": {"task": "liquidation"}}]
 )
