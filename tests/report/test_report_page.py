@@ -197,10 +197,12 @@ def test_a_run_judged_by_whole_episodes_shows_them_and_blames_no_critics(tmp_pat
     agent = {"agent": {"judge": "episodes", "critic_vote": "least"}, "pool": {}, "training": {"steps": 4000}}
     write_run(tmp_path, config=config(settings=agent), result=result(), metrics=whole, diagnostics=diagnostics())
     words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
-    assert "Whole episodes judge this policy" in words
+    assert "Whole episodes judged this policy, and no critics." in words
+    assert "For every policy tried some models" in words
     assert "Disagreement along imagined episodes" in words
     assert "what tried policies earn, less what doubt costs, went from" in words
     assert "critics expect" not in words
+    assert "learned value of start states" not in words
 
 
 @pytest.mark.parametrize(

@@ -169,13 +169,12 @@ def belief_against_truth(run: RunData) -> Section | None:
     if not run.has_pool:
         return None
     judged = len(series(lines, "true_return")[0]) > 0
+    curves = [("true_return", "true return", "true"), ("belief_return", "return under the belief", "belief")]
+    if not run.judged_by_episodes:  # the value is then that of the log's behaviour
+        curves.append(("start_value", "learned value of start states", "extra"))
     panel = curve_panel(
         lines,
-        [
-            ("true_return", "true return", "true"),
-            ("belief_return", "return under the belief", "belief"),
-            ("start_value", "learned value of start states", "extra"),
-        ],
+        curves,
         title="Return under the belief" + (" and true return" if judged else ""),
         unit="return",
         levels=[("optimum", number(run.result.get("optimal_return")), "optimum")],
@@ -220,8 +219,8 @@ def belief_against_truth(run: RunData) -> Section | None:
 
 def _critics_against_belief(run: RunData, lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Whether the last values agree with what the belief's own episodes earn; critics that do not are poor guides."""
-    if mapping(mapping(run.config.get("settings")).get("agent")).get("judge") == "episodes":
-        return ["Whole episodes judge this policy; the learned value is that of the log's own behaviour."]
+    if run.judged_by_episodes:
+        return ["Whole episodes judged this policy, and no critics."]
     value, earned = (number(lines[-1].get(key)) for key in ("start_value", "belief_discounted"))
     if value is None or earned is None:
         return []

@@ -46,6 +46,11 @@ class RunData:
         return text(self.config.get("algorithm")) or "phyb"
 
     @property
+    def judged_by_episodes(self) -> bool:
+        """Whether whole episodes judged whole policies, so that no critics were learned."""
+        return mapping(mapping(self.config.get("settings")).get("agent")).get("judge") == "episodes"
+
+    @property
     def has_pool(self) -> bool:
         """Whether the algorithm learns models; runs that do not say so do."""
         return mapping(self.config.get("settings")).get("pool", {}) is not None
