@@ -59,9 +59,10 @@ def ranks(run: RunData) -> Section | None:
     panel = rank_panel(lines)
     if panel is None:
         return None
+    asked = "policy tried" if run.judged_by_episodes else "imagined step"
     sentences = [
-        f"For every {'policy tried' if run.judged_by_episodes else 'imagined step'} some models of the pool are drawn and ranked by what they promise; the belief "
-        "keeps those that promise least. Bars are means over the last quarter of training."
+        f"For every {asked} some models of the pool are drawn and ranked by what they promise; the belief keeps those "
+        "that promise least. Bars are means over the last quarter of training."
     ]
     weights, chosen = (mean_by_rank(lines, key) for key in ("weight_by_rank", "chosen_by_rank"))
     if len(weights):
