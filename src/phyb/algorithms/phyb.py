@@ -8,6 +8,8 @@ One update, in the order of the code:
 3. ask N drawn models about the rollouts, keep the k that promise least, weigh them: targets for the critics and the
    law of the next imagined state;
 4. one gradient step for critics, value and actor; slow copies follow.
+
+With judge episodes candidates are whole policies instead, and the update is that of `whole_policies.py`.
 """
 
 from __future__ import annotations
