@@ -141,11 +141,10 @@ def test_doubt_keeps_the_policy_where_members_agree(linear_pool):
     for cost in (0.0, 5.0):
         config = dataclasses.replace(WHOLE, doubt_cost=cost, belief=BeliefConfig(3, 3, noise="none"))
         algorithm = PhyB(config, total_steps=1000)
-        state, told = after(jax.jit(algorithm.update), algorithm.init(jax.random.key(0), problem), problem, 40)
-        found[cost] = mean_action(state, problem), float(told["doubt"])
-    assert found[0.0][0] > 0.6
-    assert abs(found[5.0][0]) < 0.25
-    assert found[5.0][1] >= 0.0 == found[0.0][1]
+        state, _ = after(jax.jit(algorithm.update), algorithm.init(jax.random.key(0), problem), problem, 40)
+        found[cost] = mean_action(state, problem)
+    assert found[0.0] > 0.6
+    assert abs(found[5.0]) < 0.25
 
 
 def test_pmdb_has_no_rollouts_that_could_stray():

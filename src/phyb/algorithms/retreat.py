@@ -18,7 +18,7 @@ GAIN, LOSS = 3.0, -2.0
 run looks many times. A gain that is none would be deployed, a loss that is none costs little."""
 SHARED_ERROR = 0.02
 """Standard error of a gain, as a share of the return, that members have in common and that their agreement cannot show:
-they learned from one log. Where models promise some per cent, and no more, the simulator often did not keep it."""
+they learned from one log. Gains of a few per cent that all of them promise need not be there (docs/results.md)."""
 
 
 def gains(
