@@ -58,11 +58,10 @@ ABLATIONS = {
     "kth-min": ("--weight-rule", "kth_min"),
     "single": ("--weight-rule", "single"),
     "average": ("--weight-rule", "uniform", "--subset-size", "4"),
-    "no-bregman": ("--step-size-rule", "fixed", "--step-size", "0.001"),
-    "no-doubt": ("--doubt-cost", "0"),
+    "no-doubt": ("--disagreement-penalty", "0"),
     "no-noise": ("--action-noise", "0"),
 }
-"""One change each, all without retreat: it would take back what a change does."""
+"""One change each, all without rollback: it would take back what a change does."""
 MAIN = (
     *((ABLATED, seed) for seed in (0, 1, 2)),
     ("hopper-medium", 0),
@@ -71,9 +70,9 @@ MAIN = (
     ("halfcheetah-medium", 0),
     ("halfcheetah-medium-replay", 0),
 )
-LONGER = ("--steps", "600", "--no-retreat")
+LONGER = ("--steps", "600", "--no-rollback")
 """Half as many updates again on the log on which the preset stays behind what we hoped for, and nothing taken back."""
-CLONE = ("--clone-best", "1", "--steps", "1", "--evaluation-steps", "1", "--return-steps", "0")
+CLONE = ("--clone-best", "1", "--steps", "1")
 """A run that stops at the clone of all rows: behaviour cloning as the preset would do it without its selection."""
 LEAST_SQUARES = ("--algorithm", "bc")
 CLONINGS = {"bc": "least squares", "clone": "clipped Gaussian"}
@@ -82,7 +81,7 @@ PLAN = (
     *(Planned(log, seed) for log, seed in MAIN),
     *(Planned(log, seed, "clone", CLONE) for log, seed in MAIN),
     *(Planned(log, seed, "bc", LEAST_SQUARES) for log, seed in MAIN),
-    *(Planned(ABLATED, 0, variant, ("--no-retreat", *options)) for variant, options in ABLATIONS.items()),
+    *(Planned(ABLATED, 0, variant, ("--no-rollback", *options)) for variant, options in ABLATIONS.items()),
     Planned("halfcheetah-medium", 0, "longer", LONGER),
 )
 
@@ -91,7 +90,8 @@ def train(planned: Planned, data: Path, runs: Path) -> None:
     """Carry out one run of the plan with the command line, or go on with it."""
     command = [
         sys.executable, "-m", "phyb.cli", "train", str(data / f"{planned.log}.hdf5"), "--env", planned.env_id,
-        "--seed", str(planned.seed), "--out", str(runs / planned.name), "--resume", *planned.options,
+        "--seed", str(planned.seed), "--out", str(runs / planned.name), "--resume",
+        *(() if "--algorithm" in planned.options else ("--algorithm", "phyb-search")), *planned.options,
     ]  # fmt: skip
     print(f"\n{planned.name}\n  {' '.join(command[2:])}", flush=True)
     subprocess.run(command, check=True)

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from pages import put_between_marks
 
-from phyb.algorithms.retreat import member_returns
+from phyb.algorithms.rollback import member_returns
 from phyb.dynamics.cache import cache_folder
 from phyb.envs.tasks import find_task, normalized_score
 from phyb.evaluation.reopen import find_log, finished_run, problem_of

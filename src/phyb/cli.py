@@ -142,7 +142,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str]) -> Any:
-    """The command in the arguments. Settings that are not given come from the algorithm and the preset that are."""
+    """The command in the arguments. Settings that are not given come from the algorithm and the preset that are.
+
+    Raises:
+        UsageError: an option of an earlier version; the message gives its new name.
+    """
+    _refuse_old_names(arguments)
     algorithm, dataset = _word_after("--algorithm", arguments) or "phyb", _data_in(arguments)
     settings = preset(_preset_in(arguments), algorithm, dataset)
     pool = settings.pool or NoModels()
@@ -165,6 +170,22 @@ def parse(arguments: list[str]) -> Any:
         return tyro.cli(commands, prog="phyb", description=DESCRIPTION, args=arguments)  # pyright: ignore
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+RENAMED = {
+    "--retreat": "--rollback",
+    "--no-retreat": "--no-rollback",
+    "--doubt-cost": "--disagreement-penalty, with --algorithm phyb-search",
+    "--judge": "--algorithm phyb-search, for candidates that are whole policies, else --algorithm phyb",
+}
+"""Options of earlier versions, and what stands in their place."""
+
+
+def _refuse_old_names(arguments: list[str]) -> None:
+    for word in arguments:
+        name = word.partition("=")[0].replace("_", "-")
+        if name in RENAMED:
+            raise UsageError(f"{name}: this option has another name now: {RENAMED[name]}.")
 
 
 def _word_after(option: str, arguments: list[str]) -> str:

@@ -157,7 +157,7 @@ def test_all_it_tells_is_finite_and_has_a_name_for_the_report(trained):
     told = [line for line in lines if line["stage"] == "policy"]
     assert len(told) == STEPS // TRAINING.log_every
     assert all(np.all(np.isfinite(value)) for line in told for name, value in line.items() if name != "stage")
-    assert any(name.endswith("loss") for name in told[0])
+    assert any(name.endswith("loss") or name == "episode_return" for name in told[0])
 
 
 def test_its_value_if_it_has_one_is_in_the_units_of_the_problem(trained):

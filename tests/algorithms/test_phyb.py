@@ -152,7 +152,10 @@ def test_the_evaluation_phase_leaves_the_policy_alone(later):
 def test_less_bold_steps_go_less_far(problem, later):
     state = later[0][-1]
     improve = improvement(PhyB(CONFIG, total_steps=1000), problem)
-    bold, shy = (improve(state._replace(boldness=jnp.asarray(share)))[0] for share in (1.0, 0.25))
+    bold, shy = (
+        improve(state._replace(incumbent=state.incumbent._replace(trust_region_scale=jnp.asarray(share))))[0]
+        for share in (1.0, 0.25)
+    )
     assert float(shy.divergence.mean()) < 0.5 * float(bold.divergence.mean())
 
 

@@ -33,7 +33,7 @@ def members_alike(linear_pool, log_std=-40.0):
 def walked(world, *, cost=0.0, noise: Any = "none", members=(0, 1, 2), policy=act, seed=0, steps=STEPS, starts=STARTS):
     config = BeliefConfig(noise=noise, wall_start=0.5, wall_end=1.0)
     key = jax.random.key(seed)
-    return walk(key, world, config, jnp.asarray(members), starts, policy, UNIT, steps=steps, doubt_cost=cost)
+    return walk(key, world, config, jnp.asarray(members), starts, policy, UNIT, steps=steps, disagreement_penalty=cost)
 
 
 def by_hand(member, other, state, cost, falls=lambda state: False):
@@ -58,7 +58,7 @@ def test_returns_are_sums_of_rewards_to_the_end(linear_pool):
             assert float(found.returns[i, j]) == pytest.approx(total, rel=1e-4)
             assert float(found.survival[i, j]) == alive
     assert 0.0 < float(found.survival.mean()) < 1.0
-    np.testing.assert_array_equal(found.doubt, 0.0)
+    np.testing.assert_array_equal(found.disagreement, 0.0)
 
 
 def test_disagreement_with_another_member_is_paid_for(linear_pool):
@@ -67,7 +67,9 @@ def test_disagreement_with_another_member_is_paid_for(linear_pool):
     for shift in (1, 2):
         paths = [[by_hand(i, (i + shift) % 3, float(s), 0.7) for s in STARTS[:, 0]] for i in range(3)]
         told = np.array(paths)
-        choices.append(np.allclose(found.returns, told[..., 0], rtol=1e-4) and np.allclose(found.doubt, told[..., 1]))
+        choices.append(
+            np.allclose(found.returns, told[..., 0], rtol=1e-4) and np.allclose(found.disagreement, told[..., 1])
+        )
     assert sum(choices) == 1, "the other member is one, never the member itself, and the same in all steps"
 
 
@@ -76,7 +78,7 @@ def test_members_that_agree_cost_nothing(linear_pool):
     free, dear = (walked(world_of(same), cost=cost) for cost in (0.0, 100.0))
     np.testing.assert_allclose(dear.returns, free.returns, rtol=1e-5)
     alone = linear_pool(WEIGHTS[:1], np.zeros((1, 2)))
-    np.testing.assert_array_equal(walked(world_of(alone), cost=1.0, members=(0, 0)).doubt, 0.0)
+    np.testing.assert_array_equal(walked(world_of(alone), cost=1.0, members=(0, 0)).disagreement, 0.0)
 
 
 def test_all_members_meet_the_same_chance(linear_pool):
@@ -87,7 +89,7 @@ def test_all_members_meet_the_same_chance(linear_pool):
 
     one, other = (walked(world_of(same), noise="shared", policy=shaken, seed=seed, cost=1.0) for seed in (0, 1))
     np.testing.assert_allclose(one.returns[0], one.returns[1], rtol=1e-5)
-    np.testing.assert_allclose(one.doubt, 0.0, atol=1e-6)
+    np.testing.assert_allclose(one.disagreement, 0.0, atol=1e-6)
     assert np.all(np.abs(one.returns - other.returns) > 1e-3)
 
 

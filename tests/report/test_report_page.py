@@ -191,7 +191,7 @@ def test_critics_are_held_against_episodes_under_the_belief(folder, tmp_path):
 
 def test_a_run_judged_by_whole_episodes_shows_them_and_blames_no_critics(tmp_path):
     whole = [
-        line | {"episode_return": 3000.0 + line["step"], "doubt": 0.02} if line["stage"] == "policy" else line
+        line | {"episode_return": 3000.0 + line["step"], "disagreement": 0.02} if line["stage"] == "policy" else line
         for line in metrics()
     ]
     agent = {"agent": {"judge": "episodes", "critic_vote": "least"}, "pool": {}, "training": {"steps": 4000}}
@@ -200,7 +200,7 @@ def test_a_run_judged_by_whole_episodes_shows_them_and_blames_no_critics(tmp_pat
     assert "Whole episodes judged this policy, and no critics." in words
     assert "For every policy tried some models" in words
     assert "Disagreement along imagined episodes" in words
-    assert "what tried policies earn, less what doubt costs, went from" in words
+    assert "what candidate policies earn, less the disagreement penalty, went from" in words
     assert "critics expect" not in words
     assert "learned value of start states" not in words
 

@@ -9,7 +9,7 @@ import pytest
 from phyb.errors import MemoryShortError
 from phyb.training import memory
 from phyb.training.memory import Need, available, check, estimate, line
-from phyb.training.settings import Settings, preset
+from phyb.training.settings import Settings, changed, preset
 
 GIB = 2**30
 
@@ -29,8 +29,9 @@ def test_more_rows_columns_and_members_need_more():
     assert of(members_at_once=10).pool < of(members_at_once=20).pool == of(members_at_once=99).pool
     assert of(pool_size=40).policy > of().policy
     assert of(settings=preset("released")).total > of().total
-    whole = dataclasses.replace(Settings(), agent=dataclasses.replace(Settings().agent, judge="episodes"))
-    assert of(settings=whole).policy > of().policy
+    search = preset("cpu", "phyb-search")
+    more = changed(search, {"agent": {"policy_candidates": 480}})
+    assert of(settings=more).policy > of(settings=search).policy
 
 
 def test_an_algorithm_without_models_needs_none_for_them():

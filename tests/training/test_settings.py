@@ -25,7 +25,8 @@ def test_every_preset_can_be_used_on_every_dataset_it_knows(algorithm, name):
 
 def test_every_algorithm_has_a_preset_for_two_cores_and_one_of_its_paper():
     for algorithm in ALGORITHMS:
-        assert {"cpu", "paper"} <= set(load(algorithm).presets)
+        wanted = {"cpu"} if algorithm == "phyb-search" else {"cpu", "paper"}  # no paper has phyb-search
+        assert wanted <= set(load(algorithm).presets)
 
 
 def test_every_name_of_a_dataset_is_one_that_can_be_recognised():
@@ -96,9 +97,9 @@ def test_presets_differ_by_environment():
     assert preset("cpu", dataset="phyb/Liquidation-v0") == preset("cpu", dataset="Unknown-v0") == other != walking
     assert preset("cpu", dataset="logs/hopper-medium.hdf5") == walking
     check_settings(walking)
-    cheetah = preset("cpu", dataset="halfcheetah-v4")
-    assert cheetah.agent.episode_steps < walking.agent.episode_steps  # it never falls
-    assert cheetah.pool == walking.pool
+    search, cheetah = (preset("cpu", "phyb-search", dataset) for dataset in ("Walker2d-v5", "halfcheetah-v4"))
+    assert cheetah.agent.episode_steps < search.agent.episode_steps  # it never falls
+    assert cheetah.pool == search.pool == walking.pool
     assert walking.agent.return_steps > 0  # values of long horizons do not fill up by backups alone
     paper = preset("paper", dataset="Hopper-v5").pool
     assert paper is not None
@@ -106,7 +107,7 @@ def test_presets_differ_by_environment():
     assert preset("paper", dataset="HalfCheetah-v5") == preset("paper")
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"phyb", "pmdb"}))
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"phyb", "phyb-search", "pmdb"}))
 def test_others_take_their_published_settings_on_walking_bodies_with_fewer_updates(name):
     cpu, paper = preset("cpu", name, "Walker2d-v5"), preset("paper", name)
     check_settings(cpu)

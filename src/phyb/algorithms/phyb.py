@@ -8,8 +8,6 @@ One update, in the order of the code:
 3. ask N drawn models about the rollouts, keep the k that promise least, weigh them: targets for the critics and the
    law of the next imagined state;
 4. one gradient step for critics, value and actor; slow copies follow.
-
-With judge episodes candidates are whole policies instead, and the update is that of `whole_policies.py`.
 """
 
 from __future__ import annotations
@@ -19,31 +17,26 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem, Rows
-from phyb.algorithms.retreat import evidence, gains, verdict
-from phyb.algorithms.whole_policies import update_whole_policies
+from phyb.algorithms.rollback import Incumbent, compare
+from phyb.algorithms.starting import clone_log
 from phyb.belief.backup import Belief, Imagined, Value, follow
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
-from phyb.policy.cloning import clone, fit_returns
+from phyb.policy.cloning import fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.mirror import MirrorStep, mirror_step, step_size_for
 from phyb.policy.policy import Policy
-from phyb.policy.variation import Variation
 
 START_BATCH = 128
 """Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
-
-
-MOST_DIRECTION_ROWS = 10_000
-"""Logged rows, evenly spread, that say in which directions a policy's features differ."""
 
 
 class PhyBState(NamedTuple):
@@ -58,14 +51,8 @@ class PhyBState(NamedTuple):
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
     step_size: Float[Array, ""]
-    kept: Actor
-    """The policy to go back to."""
-    improved: Bool[Array, ""]
-    """Whether that is a clear gain on the start."""
-    boldness: Float[Array, ""]
-    """Share of the divergence that steps may still take."""
-    variation: Variation | None
-    """Directions in which whole policies are varied, with judge episodes."""
+    incumbent: Incumbent
+    """The policy to go back to, with rollback."""
     rollouts: Float[Array, "rollouts obs"]
     rollout_age: Int[Array, " rollouts"]
     key: PRNGKeyArray
@@ -102,19 +89,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         actor_key, critic_key, value_key, clone_key, chain_key, key = jax.random.split(key, 6)
         actor = Actor(actor_key, obs, act, cfg.policy_hidden)
         if cfg.clone_steps:
-            actor = clone(
-                clone_key,
-                actor,
-                problem.rows.observations,
-                problem.rows.actions,
-                steps=cfg.clone_steps,
-                learning_rate=1e-3,
-                batch_size=max(cfg.real_batch_size, START_BATCH),
-                standardizer=problem.standardizer,
-                largest_action=cfg.largest_action,
-                censored=cfg.clone_censored,
-                only=self._rows_to_clone(problem),
-            ).with_spread(cfg.clone_spread)
+            batch_size = max(cfg.real_batch_size, START_BATCH)
+            actor = clone_log(clone_key, actor, problem, cfg, batch_size).with_spread(cfg.clone_spread)
         critics = Critics(critic_key, obs, act, cfg.policy_hidden)
         value = ValueNetwork(value_key, obs, cfg.policy_hidden)
         if cfg.return_steps:
@@ -140,26 +116,11 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             actor_optimizer=start_optimizer(self._actor_optimizer, actor),
             critic_optimizer=start_optimizer(self.critic_optimizer, (critics, value)),
             step_size=jnp.full((), cfg.step_size, jnp.float32),
-            kept=actor,
-            improved=jnp.zeros((), bool),
-            boldness=jnp.ones((), jnp.float32),
-            variation=self._directions(actor, problem) if cfg.judge == "episodes" else None,
+            incumbent=Incumbent.start(actor),
             rollouts=problem.sample(chain_key, cfg.rollouts).observations,
             rollout_age=jnp.zeros(cfg.rollouts, jnp.int32),
             key=key,
             step=jnp.zeros((), jnp.int32),
-        )
-
-    def _rows_to_clone(self, problem: Problem) -> Int[Array, " some"] | None:
-        share, rows = self.config.clone_best, problem.best_first
-        return None if share == 1.0 else rows[: max(1, round(share * rows.shape[0]))]
-
-    def _directions(self, actor: Actor, problem: Problem) -> Variation:
-        rows = self._rows_to_clone(problem)
-        rows = jnp.arange(problem.rows.rewards.shape[0]) if rows is None else rows
-        few = rows[:: max(1, len(rows) // MOST_DIRECTION_ROWS)]
-        return Variation.over(
-            actor, problem.standardizer(problem.rows.observations[few]), self.config.policy_directions
         )
 
     def policy(self, state: PhyBState, problem: Problem) -> Policy:
@@ -172,8 +133,6 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
 
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""
-        if self.config.judge == "episodes":
-            return update_whole_policies(self, state, problem)
         cfg = self.config
         keys = jax.random.split(state.key, 7)
         logged = problem.draw(keys[1], cfg.real_batch_size)
@@ -230,7 +189,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             "value_loss": errors[1],
             "q_logged": jnp.mean(targets[:split]) * problem.reward_scale,
             "rollout_age": jnp.mean(age.astype(jnp.float32)),
-            "boldness": state.boldness,
+            "trust_region_scale": state.incumbent.trust_region_scale,
             "actor_std": jnp.mean(jnp.exp(after.actor(observations).log_std)),
         }
         return after, metrics
@@ -256,26 +215,25 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         )
 
     def reconsider(self, state: PhyBState, problem: Problem) -> PhyBState:
-        """Keep the reference if the models say that it has gained on the policy kept before, go back if it has lost.
-
-        In between training goes on, and the policy to compare with stays, so that small losses cannot add up unseen.
-        A run without any clear gain ends with its start.
-        """
-        if not self.config.retreat:
+        """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
+        if not self.config.rollback:
             return state
-        found = gains(
-            state.key, state.reference.average, state.kept, problem, self.config.belief, self.config.doubt_cost
+        key, key_compare = jax.random.split(state.key)
+        incumbent, back = compare(
+            key_compare,
+            state.reference.average,
+            state.incumbent,
+            problem,
+            self.config.belief,
+            0.0,
+            last=state.step >= self.total_steps,
         )
-        gained, lost = verdict(evidence(*found))
-        back = state._replace(
-            actor=state.kept,
-            reference=SlowAverage.start(state.kept),
-            actor_optimizer=start_optimizer(self._actor_optimizer, state.kept),
-            boldness=0.5 * state.boldness,
+        restored = state._replace(
+            actor=incumbent.actor,
+            reference=SlowAverage.start(incumbent.actor),
+            actor_optimizer=start_optimizer(self._actor_optimizer, incumbent.actor),
         )
-        ahead = state._replace(kept=state.reference.average, improved=jnp.ones((), bool))
-        in_vain = (state.step >= self.total_steps) & ~state.improved
-        return select(gained, ahead, select(lost | in_vain, back, state))
+        return select(back, restored, state)._replace(incumbent=incumbent, key=key)
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size
@@ -307,7 +265,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             beta = step_size_for(
                 worth,
                 candidates.reference,
-                state.boldness * self._divergence(state.step),
+                state.incumbent.trust_region_scale * self._divergence(state.step),
                 cfg.potential_mix,
                 cfg.step_size_scope,
                 start=None if per_state else jnp.maximum(state.step_size, 1e-6),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from phyb.algorithms.starting import CloneConfig
 from phyb.belief.backup import BeliefConfig
-from phyb.policy.actor import LARGEST_ACTION
 from phyb.policy.critics import Vote
 from phyb.policy.mirror import Scope
 
 
 @dataclasses.dataclass(frozen=True)
-class PhyBConfig:
+class PhyBConfig(CloneConfig):
     """Settings of the policy optimisation."""
 
     belief: BeliefConfig = dataclasses.field(default_factory=BeliefConfig)
@@ -50,10 +50,6 @@ class PhyBConfig:
     logged_noise: float = 0.1
     """Spread around the logged action, before the tanh. Lower stays closer to the log."""
 
-    largest_action: float = LARGEST_ACTION
-    """Logged actions beyond this share of their bounds count as this share. Lower it, to 0.95 or so, where the log's
-    actions often lie at the bounds: before the tanh those are far away, and a Gaussian fitted to them is all noise."""
-
     # --- Networks and optimisers ---
     policy_hidden: tuple[int, ...] = (128, 128, 128)
     """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
@@ -68,36 +64,11 @@ class PhyBConfig:
     reference_rate: float = 2e-3
     """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
-    judge: Literal["critics", "episodes"] = "critics"
-    """What candidates are and who judges them. critics: actions at a state, judged by networks that learned what the
-    belief promises of them (paper); episodes: whole policies, judged by whole episodes in the drawn models, so that
-    slow effects and falls count as they will when the policy is deployed. See the settings of whole policies."""
     improve_with: Literal["online", "target"] = "online"
     """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
     critic_vote: Vote = "least"
     """least: an action is worth the smaller of both critics' values (released code); mean: their mean. The gap between
     the critics enters every backup, so that with a long horizon the least of two may lie far below either's truth."""
-
-    # --- Whole policies, with judge episodes ---
-    policy_candidates: int = 48
-    """Variations of the policy that are tried in an update, in pairs of opposite sign. More find better steps and cost
-    that much more time."""
-    policy_directions: int = 30
-    """Directions of its features in which a policy is varied. More can express finer changes and need more
-    candidates."""
-    policy_spread: float = 0.2
-    """How far a candidate's mean action lies from the policy's, before the tanh, over logged states (rms). Higher
-    moves faster; where hardly any candidate is as good as the policy itself, it is too high."""
-    episode_starts: int = 4
-    """Start states from which each candidate walks in each drawn model. More judge candidates with less luck."""
-    episode_steps: int = 1000
-    """Most steps of these episodes. Lower is faster and blind for what comes later."""
-    action_noise: float = 0.3
-    """Noise on the candidates' actions in these episodes, before the tanh. Higher finds policies that stand being
-    shaken, which models never do quite as the world does; 0 finds what earns most if nothing goes wrong."""
-    doubt_cost: float = 1.0
-    """What it costs when models disagree about a step by one standard deviation of the data, in ranges of the reward.
-    Higher keeps the policy where the models know the world; at 0 it goes wherever all of them are wrong alike."""
 
     # --- Rows and rollouts ---
     real_batch_size: int = 128
@@ -113,35 +84,23 @@ class PhyBConfig:
     """Critic target on logged rows: the logged reward and successor, or the belief about that state and action."""
 
     # --- Schedule ---
-    clone_steps: int = 2000
-    """Steps of behaviour cloning before anything else. 0 starts from a random policy."""
-    clone_best: float = 1.0
-    """Share of the log's rows to clone, those of the episodes of highest return. Lower it where the log comes from
-    several agents of different skill, whose actions one Gaussian can only average; 1 clones all of them."""
-    clone_censored: bool = False
-    """What cloning takes from logged actions beyond `largest_action`. Off: that they are `largest_action`; on: only
-    that the draw lay beyond it. On fits the controllers of most logs, which draw from a Gaussian and clip; the clone's
-    mean may then lie beyond the bounds, as theirs did."""
     return_steps: int = 0
     """Steps of fitting critics and value to the log's discounted returns before the first update. Values then start
     at the right scale; without it a long horizon takes ten thousands of updates to fill them. 0 starts from noise."""
     clone_spread: float = 1.0
     """Spread of the cloned policy's actions relative to the log's. Lower starts nearer to the mean action, which is
     what is deployed, and takes smaller steps from it."""
-    retreat: bool = False
-    """Before every look at the policy (`evaluate_every`), compare it in whole episodes of every model alone with the
-    last one that was a clear gain, at first the clone, and go back to that if it has clearly lost, with steps half as
-    large from then on. A run in which no gain was ever clear ends with its start. Needs two models or more; with one
-    nothing is ever clear."""
+    rollback: bool = False
+    """Before every evaluation (`evaluate_every`), compare the policy in whole episodes of every model alone with the
+    incumbent, the last one that was a clear gain, at first the clone. Go back to it if the policy has clearly lost,
+    with steps half as large from then on. A run in which no gain was ever clear ends with its start. Needs two
+    models or more; with one nothing is ever clear."""
     evaluation_steps: int = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.0 <= self.potential_mix <= 1.0:
             raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
         if self.actor_candidates < 1 or self.reference_candidates < 1:
             raise ValueError("actor_candidates and reference_candidates must be at least 1")
-        if not 0.0 < self.clone_best <= 1.0:
-            raise ValueError(f"clone_best must lie above 0 and at most at 1, found {self.clone_best}")
-        if not 0.0 < self.largest_action < 1.0:
-            raise ValueError(f"largest_action must lie between 0 and 1, both excluded, found {self.largest_action}")

@@ -37,8 +37,6 @@ class PMDBConfig(PhyBConfig):
         super().__post_init__()
         if not 0.0 <= self.stray_probability <= 1.0:
             raise ValueError(f"stray_probability must lie between 0 and 1, found {self.stray_probability}")
-        if self.stray_probability > 0 and self.judge == "episodes":
-            raise ValueError("stray_probability must be 0 with judge episodes, which has no rollouts to stray")
 
 
 _PAPER = PRESETS["paper"]

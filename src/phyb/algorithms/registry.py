@@ -36,6 +36,12 @@ ALGORITHMS: dict[str, Entry] = {
         "Regularized Offline Policy Optimization with Posterior Hybrid Bayesian Belief, 2026",
         "phyb.algorithms.phyb:PhyB",
     ),
+    "phyb-search": Entry(
+        "PhyB-search",
+        "evolve whole policies by episodes in the models that promise least; ours, not in the paper",
+        "model-based policy search with PhyB's belief and mirror step, this library",
+        "phyb.algorithms.phyb_search:PhyBSearch",
+    ),
     "pmdb": Entry(
         "PMDB",
         "believe the k-th worst of the drawn models, improve the policy against it",

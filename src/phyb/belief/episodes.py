@@ -23,7 +23,7 @@ class Episodes(NamedTuple):
     """The sum of rewards in learning units, less the cost of disagreement."""
     survival: Float[Array, "drawn rows"]
     """How likely the path has not ended."""
-    doubt: Float[Array, "drawn rows"]
+    disagreement: Float[Array, "drawn rows"]
     """Mean disagreement of the members about a step of it; 0 if it costs nothing, since nobody asks then."""
 
 
@@ -37,7 +37,7 @@ def walk(
     standardizer: Standardizer,
     *,
     steps: int,
-    doubt_cost: float,
+    disagreement_penalty: float,
 ) -> Episodes:
     """Follow policies inside each member for whole episodes, from the same starts and with the same chance in all.
 
@@ -57,7 +57,7 @@ def walk(
         act: the policies; rows may belong to different ones.
         standardizer: of observations, the unit of disagreement.
         steps: the most steps of an episode.
-        doubt_cost: what a disagreement of one standard deviation costs, in learning units.
+        disagreement_penalty: what a disagreement of one standard deviation costs, in learning units.
     """
     key_other, key_chance = jax.random.split(key)
     size = world.pool.size
@@ -66,22 +66,22 @@ def walk(
     def step(
         carry: tuple[Array, Array, Array, Array], chance: PRNGKeyArray
     ) -> tuple[tuple[Array, Array, Array, Array], None]:
-        here, weight, total, doubted = carry
+        here, weight, total, disagreed = carry
         key_act, key_move = jax.random.split(chance)
         actions = act(here, key_act)
         noise = jax.random.normal(key_move, (1, 1, *starts.shape))
         then = imagine(world, config, members, here, actions, noise)
         there, alive, trust = then.successors[:, 0], then.alive[:, 0], then.trust[:, 0]
         earned = then.rewards + alive * (1.0 - trust) * world.value_floor
-        if doubt_cost:
+        if disagreement_penalty:
             elsewhere = imagine(world, config, others, here, actions, noise).successors[:, 0]
-            doubt = jnp.sqrt(jnp.mean((standardizer(there) - standardizer(elsewhere)) ** 2, axis=-1))
-            earned, doubted = earned - doubt_cost * doubt, doubted + weight * doubt
+            disagreement = jnp.sqrt(jnp.mean((standardizer(there) - standardizer(elsewhere)) ** 2, axis=-1))
+            earned, disagreed = earned - disagreement_penalty * disagreement, disagreed + weight * disagreement
         total, weight = total + weight * earned, weight * alive * trust
         # What has ended stays where it is: a model asked again and again beyond its data ends in numbers like NaN.
-        return (jnp.where((weight > 0)[..., None], there, here), weight, total, doubted), None
+        return (jnp.where((weight > 0)[..., None], there, here), weight, total, disagreed), None
 
     none = jnp.zeros((len(members), len(starts)))
     first = (jnp.broadcast_to(starts, (len(members), *starts.shape)), none + 1.0, none, none)
-    (_, survival, total, doubted), _ = jax.lax.scan(step, first, jax.random.split(key_chance, steps))
-    return Episodes(total, survival, doubted / steps)
+    (_, survival, total, disagreed), _ = jax.lax.scan(step, first, jax.random.split(key_chance, steps))
+    return Episodes(total, survival, disagreed / steps)

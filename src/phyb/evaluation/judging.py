@@ -19,6 +19,7 @@ from phyb.envs.tasks import find_task, normalized_score
 from phyb.errors import UsageError
 from phyb.evaluation.belief_return import Episodes, belief_returns
 from phyb.evaluation.film import check_film_path, film_episode
+from phyb.evaluation.fitted_q import FittedQConfig, fit_q
 from phyb.evaluation.returns import (
     episode_returns,
     mean_interval,
@@ -71,12 +72,21 @@ def _stoppable(policy: Policy, stop: StopRequests) -> Callable[[np.ndarray], np.
     return act
 
 
-def _believed(job: Job, policy: Policy, state: Any, problem: Problem, starts: np.ndarray, step: int) -> Episodes | None:
-    """None without models or a value to rank them by. Algorithms without a belief are judged under the default one."""
+def _believed(
+    job: Job, policy: Policy, state: Any, problem: Problem, starts: np.ndarray, step: int, *, final: bool = False
+) -> Episodes | None:
+    """Episodes under the belief, whose models are ranked by the value that the algorithm learned.
+
+    For one that learns none, the last policy is valued by fitted Q evaluation, which is too slow for evaluations on the
+    way. None without models, or without a value to rank them by. Algorithms without a belief are judged under the
+    default one.
+    """
     value = job.algorithm.value(state, problem)
-    if problem.world is None or value is None:
+    if problem.world is None or (value is None and not final):
         return None
     key = jax.random.fold_in(jax.random.key(job.seed), 1_000_000_007 + step)
+    if value is None:
+        value = fit_q(jax.random.fold_in(key, 1), policy, problem, starts, FittedQConfig()).q
     belief = getattr(job.settings.agent, "belief", BeliefConfig())
     return belief_returns(key, policy, value, problem, belief, starts)
 
@@ -119,7 +129,7 @@ def judge(job: Job, policy: Policy, state: Any, problem: Problem) -> dict[str, A
                 result["normalized_score"] = normalized_score(job.task, real.mean)
             if result["optimal_return"] is not None:
                 result["regret"] = result["optimal_return"] - real.mean
-        episodes = _believed(job, policy, state, problem, starts, job.settings.training.steps + 1)
+        episodes = _believed(job, policy, state, problem, starts, job.settings.training.steps + 1, final=True)
     result |= {"belief_return": None, "belief_std_error": None}
     if episodes is not None:
         imagined = summarize(episodes.total)

@@ -17,10 +17,10 @@ def values_and_doubt(run: RunData) -> Section | None:
     lines = run.stage("policy")
     values = [("q_logged", "logged rows", "true"), ("q_imagined", "imagined rows", "belief")]
     doubt = [("uncertainty", "pessimistic models", "extra")]
-    tried, apart = [("episode_return", "policies tried", "belief")], [("doubt", "two models", "extra")]
+    tried, apart = [("episode_return", "candidate policies", "belief")], [("disagreement", "two models", "extra")]
     panels = [
         curve_panel(lines, values, title="Value targets (Q)", unit="return"),
-        curve_panel(lines, tried, title="Whole episodes under the belief", unit="return less doubt"),
+        curve_panel(lines, tried, title="Whole episodes under the belief", unit="return less penalty"),
         curve_panel(lines, doubt, title="Uncertainty about the next state", unit="log std"),
         curve_panel(lines, apart, title="Disagreement along imagined episodes", unit="std of the data"),
     ]
@@ -30,9 +30,9 @@ def values_and_doubt(run: RunData) -> Section | None:
     names = {
         "q_logged": "Q on logged rows",
         "q_imagined": "Q on imagined rows",
-        "episode_return": "what tried policies earn, less what doubt costs,",
+        "episode_return": "what candidate policies earn, less the disagreement penalty,",
         "uncertainty": "the log of the uncertainty",
-        "doubt": "the disagreement of two models about a step",
+        "disagreement": "the disagreement of two models about a step",
     }
     changes = [
         f"{label} went from {show_short(curve[0])} to {show_short(curve[-1])}"

@@ -47,8 +47,13 @@ class RunData:
 
     @property
     def judged_by_episodes(self) -> bool:
-        """Whether whole episodes judged whole policies, so that no critics were learned."""
-        return mapping(mapping(self.config.get("settings")).get("agent")).get("judge") == "episodes"
+        """Whether whole episodes judged whole policies, so that no critics were learned; so they did in runs of "phyb"
+        with judge "episodes", before that was an algorithm of its own.
+        """
+        return (
+            self.algorithm == "phyb-search"
+            or mapping(mapping(self.config.get("settings")).get("agent")).get("judge") == "episodes"
+        )
 
     @property
     def has_pool(self) -> bool:

@@ -93,9 +93,7 @@ def _agent(observation_size: int, action_size: int, settings: Settings) -> int:
     update = 3 * states * candidates * sum(hidden)
     belief = getattr(settings.agent, "belief", None)
     if belief is not None and settings.pool is not None:
-        walking = 2 * size("policy_candidates") * size("episode_starts")  # each member, and another that is asked too
-        whole = getattr(settings.agent, "judge", "") == "episodes"
-        members = belief.ensemble_size * (walking if whole else size("rollouts"))
+        members = belief.ensemble_size * (size("rows_per_step") or size("rollouts"))
         successors = members * belief.noise_samples
         update += 2 * (members * sum(settings.pool.model_hidden) + successors * (observation_size + sum(hidden)))
         if getattr(settings.agent, "value_estimator", "") == "direct":

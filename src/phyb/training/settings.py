@@ -150,7 +150,7 @@ _AT_LEAST_ONE = (
 _NOT_NEGATIVE = (
     "keep_best", "pool_checkpoint_seconds", "clone_steps", "return_steps", "evaluation_steps", "logged_candidates",
     "logged_noise", "model_weight_decay", "prediction_memory", "log_std_bound_weight", "nll_beta", "uniform_mix",
-    "kth_min_probability", "wall_start", "prior_strength", "actor_decay", "action_noise", "doubt_cost",
+    "kth_min_probability", "wall_start", "prior_strength", "actor_decay", "action_noise", "disagreement_penalty",
     "reach", "latent_bound", "vae_divergence_weight", "vae_steps",
     "real_fraction", "uncertainty_weight", "adversary_weight",
 )  # fmt: skip

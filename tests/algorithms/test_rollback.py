@@ -11,7 +11,7 @@ from two_sides import CONFIG, world_of_two_sides
 
 from phyb.algorithms.phyb import PhyB
 from phyb.algorithms.problem import make_problem
-from phyb.algorithms.retreat import SHARED_ERROR, evidence, gains, member_returns, verdict
+from phyb.algorithms.rollback import SHARED_ERROR, evidence, gains, member_returns, verdict
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
 from phyb.networks import SlowAverage
@@ -101,30 +101,30 @@ def members_who_pay(linear_pool, problem, wages):
         ([-0.5, 0.4, -0.6, 0.4, -0.1], "open"),  # a loss, but the witnesses do not agree
     ],
 )
-def test_a_policy_retreats_if_the_models_agree_that_it_has_lost(linear_pool, wages, verdict):
+def test_a_run_rolls_back_if_the_models_agree_that_it_has_lost(linear_pool, wages, verdict):
     """The new policy takes larger actions than the one before."""
     problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), wages)
-    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
+    algorithm = PhyB(dataclasses.replace(CONFIG, rollback=True), total_steps=10)
     start = algorithm.init(jax.random.key(0), problem)
     moved = leaning(start.actor, 1.0)
     late = start._replace(actor=moved, reference=SlowAverage.start(moved))
     after = jax.jit(algorithm.reconsider)(late, problem)
     for policy in (after.reference.average, after.actor):
         assert eqx.tree_equal(policy, start.actor if verdict == "lost" else moved)
-    assert eqx.tree_equal(after.kept, moved if verdict == "gained" else start.actor)
-    assert float(after.boldness) == (0.5 if verdict == "lost" else 1.0)
-    assert float(algorithm.reconsider(start, problem).boldness) == 1.0  # nothing has been tried yet
+    assert eqx.tree_equal(after.incumbent.actor, moved if verdict == "gained" else start.actor)
+    assert float(after.incumbent.trust_region_scale) == (0.5 if verdict == "lost" else 1.0)
+    assert float(algorithm.reconsider(start, problem).incumbent.trust_region_scale) == 1.0  # nothing has been tried yet
     assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
     last = jax.jit(algorithm.reconsider)(late._replace(step=jnp.asarray(10)), problem)
     assert eqx.tree_equal(last.reference.average, moved if verdict == "gained" else start.actor)
-    before = late._replace(step=jnp.asarray(10), improved=jnp.ones((), bool))
+    before = late._replace(step=jnp.asarray(10), incumbent=late.incumbent._replace(improved=jnp.ones((), bool)))
     last = jax.jit(algorithm.reconsider)(before, problem)
     assert eqx.tree_equal(last.reference.average, start.actor if verdict == "lost" else moved), "it gained before"
 
 
 def test_one_model_is_no_witness_and_the_start_is_deployed(linear_pool):
     problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), [0.5])
-    algorithm = PhyB(dataclasses.replace(CONFIG, retreat=True), total_steps=10)
+    algorithm = PhyB(dataclasses.replace(CONFIG, rollback=True), total_steps=10)
     start = algorithm.init(jax.random.key(0), problem)
     late = start._replace(reference=SlowAverage.start(leaning(start.actor, 1.0)))
     on_the_way, last = (

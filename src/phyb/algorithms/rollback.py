@@ -1,6 +1,11 @@
-"""Whether a policy has lost against the one before it, as the members of the pool see it: no simulator is asked."""
+"""Rollback: go back to the incumbent policy where the models agree that the new one is worse. No simulator is asked.
+
+Any algorithm can use it: keep an `Incumbent` in the state and call `compare` before each evaluation.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import BeliefConfig
 from phyb.belief.episodes import walk
+from phyb.networks import select
 from phyb.policy.actor import Actor
 
 ROWS = 48
@@ -21,8 +27,55 @@ SHARED_ERROR = 0.02
 they learned from one log. Gains of a few per cent that all of them promise need not be there (docs/results.md)."""
 
 
+class Incumbent(NamedTuple):
+    """The policy to go back to, and how far steps away from it may go."""
+
+    actor: Actor
+    improved: Bool[Array, ""]
+    """Whether it is a clear gain on the start."""
+    trust_region_scale: Float[Array, ""]
+    """Share of the target divergence that steps may still take; halved by every rollback."""
+
+    @classmethod
+    def start(cls, actor: Actor) -> Incumbent:
+        """The start of a run, with steps at full size."""
+        return cls(actor, jnp.zeros((), bool), jnp.ones((), jnp.float32))
+
+
+def compare(
+    key: PRNGKeyArray,
+    candidate: Actor,
+    incumbent: Incumbent,
+    problem: Problem,
+    config: BeliefConfig,
+    disagreement_penalty: float,
+    *,
+    last: Bool[Array, ""],
+) -> tuple[Incumbent, Bool[Array, ""]]:
+    """The incumbent from now on, and whether the run goes back to it.
+
+    A clear gain makes the candidate the incumbent; a clear loss goes back, with steps half as large. In between
+    training goes on and the incumbent stays, so that small losses cannot add up unseen. A run without any clear gain
+    goes back to its start at the `last` comparison.
+
+    Args:
+        key: used for nothing else.
+        candidate: the policy as it is now.
+        incumbent: the last policy that was a clear gain, at first the start.
+        problem: log and models.
+        config: what is believed; its noise decides how members move.
+        disagreement_penalty: as in `member_returns`.
+        last: whether training is over.
+    """
+    gained, lost = verdict(evidence(*gains(key, candidate, incumbent.actor, problem, config, disagreement_penalty)))
+    back = ~gained & (lost | (last & ~incumbent.improved))
+    ahead = incumbent._replace(actor=candidate, improved=jnp.ones((), bool))
+    smaller = incumbent._replace(trust_region_scale=0.5 * incumbent.trust_region_scale)
+    return select(gained, ahead, select(back, smaller, incumbent)), back
+
+
 def gains(
-    key: PRNGKeyArray, new: Actor, old: Actor, problem: Problem, config: BeliefConfig, doubt_cost: float
+    key: PRNGKeyArray, new: Actor, old: Actor, problem: Problem, config: BeliefConfig, disagreement_penalty: float
 ) -> tuple[Float[Array, " members"], Float[Array, " members"]]:
     """What the new policy's mean action earns more than the old one's in each member, and what the old one earns.
 
@@ -32,7 +85,9 @@ def gains(
     key_start, key_row, key_walk = jax.random.split(key, 3)
     first = jax.random.choice(key_start, problem.starts, (ROWS // 2,))
     states = jnp.concatenate([first, problem.sample(key_row, ROWS - len(first)).observations])
-    ours, theirs = (member_returns(key_walk, actor, problem, config, states, doubt_cost) for actor in (new, old))
+    ours, theirs = (
+        member_returns(key_walk, actor, problem, config, states, disagreement_penalty) for actor in (new, old)
+    )
     return ours - theirs, theirs
 
 
@@ -42,7 +97,7 @@ def member_returns(
     problem: Problem,
     config: BeliefConfig,
     states: Float[Array, "rows obs"],
-    doubt_cost: float = 0.0,
+    disagreement_penalty: float = 0.0,
 ) -> Float[Array, " members"]:
     """What an actor's mean action earns in whole episodes of every member alone, in learning units.
 
@@ -56,7 +111,9 @@ def member_returns(
 
     members = jnp.arange(world.pool.size)
     steps, unit = problem.horizon, problem.standardizer
-    episodes = walk(key, world, config, members, states, act, unit, steps=steps, doubt_cost=doubt_cost)
+    episodes = walk(
+        key, world, config, members, states, act, unit, steps=steps, disagreement_penalty=disagreement_penalty
+    )
     return jnp.mean(episodes.returns, axis=-1)
 
 

@@ -1,0 +1,274 @@
+"""PhyB-search: model-based policy search, an evolution strategy whose fitness is a pessimistic belief over models.
+
+It is not Algorithm 1 of the paper: there is no Bellman operator and no value is learned. One update:
+
+1. vary the last layer of the policy in the directions that matter over the log, in antithetic pairs;
+2. roll every candidate policy out for whole episodes inside N drawn models, with common random numbers;
+3. weigh, for each candidate, the k models in which it earns least: its fitness `sum_i alpha_i R_i`;
+4. solve the mirror step on the candidates and move to their weighted mean; the slow reference policy follows.
+
+Belief weights and mirror step are those of PhyB. A model stays fixed for an episode, so that an episode that ends
+hundreds of steps after its cause counts in full.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from phyb.algorithms.learner import Learner, Metrics
+from phyb.algorithms.problem import Problem
+from phyb.algorithms.rollback import Incumbent, compare
+from phyb.algorithms.starting import CloneConfig, clone_log, rows_to_clone
+from phyb.belief.backup import BeliefConfig, draw, weigh
+from phyb.belief.episodes import walk
+from phyb.networks import SlowAverage, select
+from phyb.policy.actor import Actor, squash
+from phyb.policy.mirror import mirror_step, step_size_for
+from phyb.policy.policy import Policy
+from phyb.policy.variation import Variation
+
+MOST_DIRECTION_ROWS = 10_000
+"""Logged rows, evenly spread, that say in which directions a policy's features differ."""
+CLONE_BATCH = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class PhyBSearchConfig(CloneConfig):
+    """Settings of the search over whole policies."""
+
+    belief: BeliefConfig = dataclasses.field(default_factory=lambda: BeliefConfig(noise_samples=1))
+
+    # --- Mirror step ---
+    potential_mix: float = 0.9
+    """omega, the potential of the mirror step: 1 is relative entropy (softmax), 0 is Euclidean (sparse). Lower drops
+    poor candidates entirely."""
+    target_divergence: float = 1.0
+    """How far, in nats at omega = 1, one step may go from even weights. Higher moves to the best candidates alone, and
+    follows their luck too."""
+    final_divergence: float = 0.1
+    """The target falls linearly to this share of itself over the run. Lower lets the policy come to rest."""
+
+    # --- Candidates ---
+    policy_candidates: int = 48
+    """Variations of the policy that are tried in an update, in antithetic pairs: an even number. More find better steps
+    and cost that much more time."""
+    policy_directions: int = 30
+    """Directions of its features in which a policy is varied. More can express finer changes and need more
+    candidates."""
+    policy_spread: float = 0.18
+    """How far a candidate's mean action lies from the policy's, before the tanh, over logged states (rms). Higher
+    moves faster; where hardly any candidate is as good as the policy itself, it is too high."""
+
+    # --- Episodes in the models ---
+    episode_starts: int = 4
+    """Start states from which each candidate is rolled out in each drawn model. More judge candidates with less
+    noise."""
+    episode_steps: int = 1000
+    """Most steps of these episodes. Lower is faster and blind for what comes later."""
+    action_noise: float = 0.3
+    """Noise on the candidates' actions in these episodes, before the tanh. Higher finds policies that withstand
+    perturbation; 0 finds what earns most if nothing goes wrong."""
+    disagreement_penalty: float = 1.0
+    """Penalty when models disagree about a step by one standard deviation of the data, in ranges of the reward. Higher
+    keeps the policy where the models know the world; at 0 it goes wherever all of them are wrong alike."""
+
+    # --- Policy ---
+    policy_hidden: tuple[int, ...] = (256, 256)
+    """Units per hidden layer of the actor. Wider fits finer detail and costs time."""
+    reference_rate: float = 0.2
+    """Share by which the reference policy, the one that is deployed, follows the actor per update. Lower is
+    steadier."""
+    rollback: bool = True
+    """Before every evaluation (`evaluate_every`), go back to the last policy that was a clear gain if the models agree
+    that the present one has lost; steps are half as large from then on. A run without any clear gain ends with its
+    start."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.potential_mix <= 1.0:
+            raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
+        if self.policy_candidates % 2:
+            raise ValueError(
+                f"policy_candidates must be even, since candidates come in antithetic pairs, found "
+                f"{self.policy_candidates}"
+            )
+        if self.belief.noise == "private":
+            raise ValueError(
+                "noise must be shared or none: candidates are compared under common random numbers, found private"
+            )
+        if self.belief.noise_samples != 1:
+            raise ValueError(f"noise_samples must be 1, one path per start, found {self.belief.noise_samples}")
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows that each drawn model, and another for the disagreement, predicts in one step of an update."""
+        return 2 * self.policy_candidates * self.episode_starts
+
+
+class PhyBSearchState(NamedTuple):
+    """Everything that changes while the policy is optimised; saving it is saving the run."""
+
+    actor: Actor
+    reference: SlowAverage[Actor]
+    variation: Variation
+    """Directions in which the policy is varied."""
+    incumbent: Incumbent
+    """The policy to go back to, with rollback."""
+    key: PRNGKeyArray
+    step: Int[Array, ""]
+
+
+_PRESETS = {"cpu": {"training": {"steps": 200, "log_every": 5, "evaluate_every": 20, "checkpoint_every": 20}}}
+_TASKS: Mapping[str, Mapping[str, Any]] = {
+    "cpu": {
+        # The simulators are deterministic: members move by their means, what they call noise is their own error.
+        # Actions beyond the bounds are taken as clipped there, since that is how they came about.
+        "locomotion": {
+            "pool": {
+                "pool_size": 10,
+                "model_hidden": (200, 200, 200),
+                "model_learning_rate": 5e-3,
+                "model_weight_decay": 0.01,
+                "model_steps": 14_000,
+                "model_check_every": 1000,
+            },
+            "agent": {
+                "belief": {"ensemble_size": 4, "subset_size": 2, "noise": "none"},
+                "clone_steps": 15_000,
+                "clone_best": 0.5,
+                "clone_censored": True,
+                "largest_action": 0.95,
+            },
+        },
+        # Its episodes never end, so that shorter ones show as much; its gait stands less noise.
+        "halfcheetah": {
+            "agent": {
+                "policy_candidates": 64,
+                "policy_directions": 60,
+                "policy_spread": 0.15,
+                "action_noise": 0.1,
+                "episode_steps": 300,
+            },
+            "training": {"steps": 400},
+        },
+    },
+}
+
+
+class PhyBSearch(Learner[PhyBSearchConfig, PhyBSearchState]):
+    """Evolution of whole policies under PhyB's belief."""
+
+    name = "phyb-search"
+    config_class = PhyBSearchConfig
+    needs_pool = True
+    presets = _PRESETS
+    tasks = _TASKS
+
+    def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBSearchState:
+        """The actor cloned from the log, and the directions in which it will be varied."""
+        cfg = self.config
+        actor_key, clone_key, key = jax.random.split(key, 3)
+        actor = Actor(actor_key, problem.observation_size, problem.action_size, cfg.policy_hidden)
+        actor = clone_log(clone_key, actor, problem, cfg, CLONE_BATCH)
+        rows = rows_to_clone(problem, cfg)
+        rows = jnp.arange(problem.rows.rewards.shape[0]) if rows is None else rows
+        few = problem.rows.observations[rows[:: max(1, len(rows) // MOST_DIRECTION_ROWS)]]
+        return PhyBSearchState(
+            actor=actor,
+            reference=SlowAverage.start(actor),
+            variation=Variation.over(actor, problem.standardizer(few), cfg.policy_directions),
+            incumbent=Incumbent.start(actor),
+            key=key,
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def policy(self, state: PhyBSearchState, problem: Problem) -> Policy:
+        """The policy to evaluate and deploy: the mean action of the slow reference."""
+        return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
+
+    def update(self, state: PhyBSearchState, problem: Problem) -> tuple[PhyBSearchState, Metrics]:
+        """One update.
+
+        Candidates are draws around the actor, so that each is as likely under it: the mirror step's reference is
+        uniform. Noise on their actions is the same for all.
+        """
+        cfg, world, variation = self.config, problem.world, state.variation
+        assert world is not None, "this algorithm needs a pool"
+        keys = jax.random.split(state.key, 6)
+        members = draw(keys[1], cfg.belief, world.pool)
+        starts = jax.random.choice(keys[2], problem.starts, (cfg.episode_starts,))
+        changes = variation.draw(keys[3], cfg.policy_candidates, cfg.policy_spread, problem.action_size)
+        policies, rows = len(changes), cfg.episode_starts
+
+        def act(observations: Array, key: PRNGKeyArray) -> Array:
+            apart = problem.standardizer(observations).reshape(len(members), policies, rows, -1)
+            means = variation.means(state.actor, apart, changes)
+            noise = cfg.action_noise * jax.random.normal(key, means.shape[2:])
+            return squash(means + noise).reshape(len(members), policies * rows, -1)
+
+        episodes = walk(
+            keys[4],
+            world,
+            cfg.belief,
+            members,
+            jnp.tile(starts, (policies, 1)),
+            act,
+            problem.standardizer,
+            steps=min(cfg.episode_steps, problem.horizon),
+            disagreement_penalty=cfg.disagreement_penalty,
+        )
+        earned = jnp.mean(episodes.returns.reshape(len(members), policies, rows), axis=-1)
+        weights = weigh(keys[5], cfg.belief, earned)
+        fitness = jnp.sum(weights * earned, axis=0)
+        even = jnp.full((1, policies), 1.0 / policies)
+        target = state.incumbent.trust_region_scale * self._divergence(state.step)
+        beta = step_size_for(fitness[None], even, target, cfg.potential_mix, "state", start=None, steps=8)
+        step = mirror_step(fitness[None], even, beta, cfg.potential_mix)
+        actor = variation.apply(state.actor, jnp.einsum("p,pna->na", step.weights[0], changes))
+        after = state._replace(
+            actor=actor,
+            reference=state.reference.towards(actor, cfg.reference_rate),
+            key=keys[0],
+            step=state.step + 1,
+        )
+        order = jnp.argsort(earned, axis=0)
+        metrics = {
+            "episode_return": jnp.mean(fitness) * problem.reward_scale,
+            "episode_spread": jnp.std(fitness) * problem.reward_scale,
+            "pessimism": jnp.mean(jnp.mean(earned, axis=0) - fitness) * problem.reward_scale,
+            "weight_by_rank": jnp.mean(jnp.take_along_axis(weights, order, axis=0), axis=1),
+            "imagined_end": 1.0 - jnp.mean(episodes.survival),
+            "disagreement": jnp.mean(episodes.disagreement),
+            "divergence": jnp.mean(step.divergence),
+            "step_size": jnp.mean(beta),
+            "trust_region_scale": state.incumbent.trust_region_scale,
+        }
+        return after, metrics
+
+    def _divergence(self, step: Int[Array, ""]) -> Float[Array, ""]:
+        """The divergence to meet in this update, before the trust-region scale."""
+        done = jnp.clip(step / max(self.total_steps, 1), 0.0, 1.0)
+        return self.config.target_divergence * (1.0 - (1.0 - self.config.final_divergence) * done)
+
+    def reconsider(self, state: PhyBSearchState, problem: Problem) -> PhyBSearchState:
+        """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
+        if not self.config.rollback:
+            return state
+        key, key_compare = jax.random.split(state.key)
+        incumbent, back = compare(
+            key_compare,
+            state.reference.average,
+            state.incumbent,
+            problem,
+            self.config.belief,
+            self.config.disagreement_penalty,
+            last=state.step >= self.total_steps,
+        )
+        restored = state._replace(actor=incumbent.actor, reference=SlowAverage.start(incumbent.actor))
+        return select(back, restored, state)._replace(incumbent=incumbent, key=key)
