@@ -170,3 +170,13 @@ def test_the_installed_command_works_as_a_process(tmp_path):
 def test_result_of_a_run_is_strict_json(capsys, tmp_path):
     run(capsys, "train", "liquidation", "--out", str(tmp_path / "run"), *TINY)
     json.loads((tmp_path / "run" / "result.json").read_text(), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("word", "new"),
+    [("--retreat", "--rollback"), ("--doubt-cost=1", "--disagreement-penalty"), ("--judge", "phyb-search")],
+)
+def test_options_of_earlier_versions_are_refused_with_their_new_names(capsys, word, new):
+    code, _, err = run(capsys, "train", "liquidation", word)
+    assert code == 2
+    assert new in err
