@@ -147,8 +147,8 @@ def with_published_clones(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def table(found: list[dict[str, Any]], everything: list[dict[str, Any]]) -> str:
     """A Markdown table, one row per run, with both kinds of behaviour cloning beside it."""
     lines = [
-        "| log | seed | behaviour | cloning, least squares | cloning, clipped Gaussian | start | PhyB-search, last checkpoint "
-        "| belief return | minutes |",
+        "| log | seed | behaviour | cloning, least squares | cloning, clipped Gaussian | start "
+        "| PhyB-search, last checkpoint | belief return | minutes |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     cloned = {(run["variant"], run["log"], run["seed"]): f"{run['score']:.1f}" for run in everything}
