@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.learner import Learner, Metrics
+from phyb.algorithms.phyb_presets import TASKS as PHYB_TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.rollback import Incumbent, compare
 from phyb.algorithms.starting import CloneConfig, clone_log, rows_to_clone
@@ -130,14 +131,7 @@ _TASKS: Mapping[str, Mapping[str, Any]] = {
         # The simulators are deterministic: members move by their means, what they call noise is their own error.
         # Actions beyond the bounds are taken as clipped there, since that is how they came about.
         "locomotion": {
-            "pool": {
-                "pool_size": 10,
-                "model_hidden": (200, 200, 200),
-                "model_learning_rate": 5e-3,
-                "model_weight_decay": 0.01,
-                "model_steps": 14_000,
-                "model_check_every": 1000,
-            },
+            "pool": PHYB_TASKS["cpu"]["locomotion"]["pool"],
             "agent": {
                 "belief": {"ensemble_size": 4, "subset_size": 2, "noise": "none"},
                 "clone_steps": 15_000,
