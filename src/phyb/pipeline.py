@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from phyb.algorithms.problem import Problem, make_problem, prediction_bytes, remember
+from phyb.algorithms.problem import Problem, cache_predictions, make_problem, prediction_bytes
 from phyb.algorithms.registry import find
 from phyb.data.collect import collect_liquidation
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
-from phyb.dynamics.fit import Keeping, Look, PoolConfig
+from phyb.dynamics.fit import HoldoutCheck, Keeping, PoolConfig
 from phyb.dynamics.pool import Pool
 from phyb.dynamics.rows import split_rows
 from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
-from phyb.envs.endings import Ending, compare, resolve
 from phyb.envs.functions import RowFunction
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.tasks import Task, find_task
+from phyb.envs.termination import Termination, compare, resolve
 from phyb.errors import DataError, UsageError, memory_errors
 from phyb.evaluation.judging import judge, judge_on_the_way
 from phyb.interrupt import stop_requests
@@ -136,9 +136,9 @@ def train(
             if finding.severity == "warning":
                 stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
         task = find_task(env_id or log.env_id or "")
-        ending = _ending(log, settings.training.termination, task, stages)
+        termination = _termination(log, settings.training.termination, task, stages)
         agent = learner(settings.agent, settings.training.steps)
-        job = Job(name, agent, log, task, ending, reward, env_id, settings, seed, folder, stages, stop)
+        job = Job(name, agent, log, task, termination, reward, env_id, settings, seed, folder, stages, stop)
         if not folder.finished:
             tell_memory(log, settings, stages)
         write_or_compare_config(job, preset_name)
@@ -165,12 +165,12 @@ def _carry_out(job: Job, cache: Path) -> Run:
         pool,
         discount=job.discount,
         horizon=job.horizon,
-        termination=job.ending.how,
+        termination=job.termination.rule,
         reward=job.reward,
         rows_in=job.rows_in,
     )
     if algorithm.asks_about_log and prediction_bytes(problem) <= job.settings.training.prediction_memory * 2**30:
-        problem = remember(problem)
+        problem = cache_predictions(problem)
     state = _optimize(job, problem, curve)
     policy = algorithm.policy(state, problem)
     folder.guard()
@@ -232,19 +232,19 @@ def open_log(
     return dataclasses.replace(log, provenance={**log.provenance, "path": str(data)}), env
 
 
-def _ending(log: Log, word: str, task: Task | None, stages: Stages) -> Ending:
+def _termination(log: Log, word: str, task: Task | None, stages: Stages) -> Termination:
     """How imagined episodes end, after a rule has been tried on the log; says loudly where the two differ."""
-    ending = resolve(word, task)
-    differ = compare(ending, log.observations, log.actions, log.next_observations, log.terminated)
+    termination = resolve(word, task)
+    differ = compare(termination, log.observations, log.actions, log.next_observations, log.terminated)
     if differ:
         stages.console.print(
-            f"[bold yellow]warning[/] the termination rule {ending.name} disagrees with the log on "
+            f"[bold yellow]warning[/] the termination rule {termination.name} disagrees with the log on "
             f"{differ.rule_only + differ.log_only:,} of {len(log):,} rows: it ends {differ.rule_only:,} rows that went "
             f"on, and lets {differ.log_only:,} of {int(log.terminated.sum()):,} terminated rows go on. Imagined "
             "episodes will end by the rule. If the log is right, choose another rule, or --termination learned.",
             highlight=False,
         )
-    return ending
+    return termination
 
 
 def _with_rewards(log: Log, function: RowFunction, word: str, stages: Stages) -> Log:
@@ -261,13 +261,13 @@ def _with_rewards(log: Log, function: RowFunction, word: str, stages: Stages) ->
     return dataclasses.replace(log, rewards=found)
 
 
-def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[Look]]:
+def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[HoldoutCheck]]:
     """The pool and its learning curve, after it has been judged on hold-out episodes and found fit for use.
 
     Raises:
         PoorPoolError: it is no better than a guess that nothing changes, and that was not accepted beforehand.
     """
-    config, learn = job.settings.pool, job.ending.how == "learned"
+    config, learn = job.settings.pool, job.termination.rule == "learned"
     assert config is not None, "this algorithm needs a pool"
     keeping = Keeping(job.folder, POOL_FILES, job.settings.training.pool_checkpoint_seconds, job.stop)
     with job.stages.stage("pool", "pool  ", config.pool_size * config.model_steps) as advance:
@@ -299,7 +299,7 @@ def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[Look]]:
     return pool, found.curve
 
 
-def _judge_pool(job: Job, config: PoolConfig, pool: Pool, curve: list[Look]) -> None:
+def _judge_pool(job: Job, config: PoolConfig, pool: Pool, curve: list[HoldoutCheck]) -> None:
     """Write diagnostics.json unless it is there, show it, and refuse a pool that knows nothing."""
     from phyb.dynamics.diagnose import FORMAT_VERSION, diagnose
     from phyb.report.tables import pool_table
@@ -309,7 +309,7 @@ def _judge_pool(job: Job, config: PoolConfig, pool: Pool, curve: list[Look]) -> 
     else:
         _, holdout = split_rows(job.log, config.holdout_fraction, job.seed)
         training = how_training_ended(curve, config, int(np.sum(np.asarray(pool.outputs.scale) > 0)))
-        judged = diagnose(pool, job.log, holdout, termination=job.ending.how, training=training)
+        judged = diagnose(pool, job.log, holdout, termination=job.termination.rule, training=training)
         job.folder.save_json(job.folder.diagnostics.name, judged)
     if judged.get("format") == FORMAT_VERSION:  # runs of earlier versions go on as they began
         job.stages.console.print(pool_table(judged))
@@ -317,7 +317,7 @@ def _judge_pool(job: Job, config: PoolConfig, pool: Pool, curve: list[Look]) -> 
             refuse_poor_pool(judged)
 
 
-def _optimize(job: Job, problem: Problem, curve: list[Look]) -> Any:
+def _optimize(job: Job, problem: Problem, curve: list[HoldoutCheck]) -> Any:
     training, algorithm = job.settings.training, job.algorithm
 
     def evaluate(state: Any, step: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from phyb.algorithms.problem import Rows
+from phyb.data.dataset import Rows
 
 OBSERVATIONS, ACTIONS, COUNT = 3, 2, 6
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phyb.algorithms.learner import Learner
+from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, make_problem
 from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.data.log import Log
@@ -87,7 +87,7 @@ class StopSoon(StopRequests):
 
 @dataclasses.dataclass
 class Trained:
-    algorithm: Learner
+    algorithm: Algorithm
     problem: Problem
     state: Any
     folder: RunFolder

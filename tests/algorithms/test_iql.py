@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from plain_networks import ACTIONS, COUNT, OBSERVATIONS, both_values, mean_action, mlp, some_rows
 
+from phyb.algorithms.base import logged_rows
 from phyb.algorithms.iql import IQL, IQLConfig, expectile_loss, imitation_loss
-from phyb.algorithms.learner import logged_rows
 from phyb.algorithms.problem import make_problem
 from phyb.data.log import Log
 
@@ -49,7 +49,7 @@ def test_one_update_has_the_losses_of_the_paper(problem):
     known = np.asarray(problem.rows.rewards) * spread
     assert all(np.isclose(known, float(reward), rtol=1e-4).any() for reward in rows.rewards)
 
-    logged = both_values(state.slow_critics, rows.observations, rows.actions).min(axis=0)
+    logged = both_values(state.target_critics, rows.observations, rows.actions).min(axis=0)
     gaps = logged - mlp(state.value.network, rows.observations)[:, 0]
     value_loss = np.mean(np.abs(0.7 - (gaps < 0)) * gaps**2)
     assert float(told["value_loss"]) == pytest.approx(value_loss, rel=1e-4)

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phyb.algorithms.learner import critic_rows
+from phyb.algorithms.base import critic_rows
 from phyb.algorithms.model_rollouts import Memory, elite_members, outcomes, roll_out
 from phyb.algorithms.model_sac import ModelConfig, ModelSAC, by_dataset
-from phyb.algorithms.problem import Rows, make_problem
-from phyb.belief.backup import World
+from phyb.algorithms.problem import make_problem
+from phyb.data.dataset import Rows
+from phyb.world.model import WorldModel
 
 ask = eqx.filter_jit(outcomes)
 
@@ -23,7 +24,7 @@ ask = eqx.filter_jit(outcomes)
 def world_of_pool(pool, termination: Any = "none", reward=None, scale=1.0):
     """One observation, one action in [-2, 2]."""
     one = jnp.ones(1)
-    return World(pool, -2 * one, 2 * one, jnp.asarray(scale), 0 * one, one, jnp.zeros(()), termination, reward)
+    return WorldModel(pool, -2 * one, 2 * one, jnp.asarray(scale), 0 * one, one, jnp.zeros(()), termination, reward)
 
 
 def moving(linear_pool, changes, **more):

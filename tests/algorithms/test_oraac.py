@@ -11,7 +11,8 @@ import pytest
 
 from phyb.algorithms import oraac
 from phyb.algorithms.oraac import ORAAC, ORAACConfig
-from phyb.algorithms.problem import Rows, make_problem
+from phyb.algorithms.problem import make_problem
+from phyb.data.dataset import Rows
 from phyb.data.log import Log
 from phyb.networks import move_towards
 

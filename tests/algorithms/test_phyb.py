@@ -11,7 +11,7 @@ import pytest
 from two_sides import BELIEF, CONFIG, DISCOUNT, ROWS, world_of_two_sides
 
 from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
-from phyb.algorithms.problem import make_problem, prediction_bytes, remember
+from phyb.algorithms.problem import cache_predictions, make_problem, prediction_bytes
 from phyb.data.log import Log
 from phyb.networks import move_towards
 from phyb.policy.actor import Actor, squash
@@ -63,13 +63,13 @@ def test_an_update_is_a_function_of_its_arguments(start, update, problem, later)
 
 def test_an_update_changes_everything_that_learns_and_slow_copies_follow(later):
     before, after = later[0][2:4]
-    for name in ("actor", "critics", "value", "slow_critics", "slow_value", "rollouts"):
+    for name in ("actor", "critics", "value", "target_critics", "target_value", "rollouts"):
         assert differs(getattr(before, name), getattr(after, name)), name
     assert int(after.step) == int(before.step) + 1
     assert differs(jax.random.key_data(before.key), jax.random.key_data(after.key))
     for slow, fast, rate in (
-        ((before.slow_critics, after.slow_critics), after.critics, 0.1),
-        ((before.slow_value, after.slow_value), after.value, 0.1),
+        ((before.target_critics, after.target_critics), after.critics, 0.1),
+        ((before.target_value, after.target_value), after.value, 0.1),
         ((before.reference.average, after.reference.average), after.actor, 0.05),
     ):
         expected = move_towards(slow[0], fast, rate)
@@ -160,16 +160,16 @@ def test_less_bold_steps_go_less_far(problem, later):
 
 
 def test_what_the_pool_says_about_the_log_is_asked_once(problem):
-    pool, known = problem.world.pool, remember(problem, block=64)  # the last block is shorter
+    pool, known = problem.world.pool, cache_predictions(problem, block=64)  # the last block is shorter
     chosen = jnp.asarray([ROWS - 1, 0, 70, 70])
     rows = problem.take(chosen)
     asked = pool.predict(jnp.arange(pool.size), rows.observations, problem.world.env_action(rows.actions))
-    told = known.recall(chosen)
-    assert problem.recall(chosen) is None
+    told = known.predictions_on(chosen)
+    assert problem.predictions_on(chosen) is None
     assert told is not None
     for kept, fresh in zip(told, asked, strict=True):
         np.testing.assert_allclose(kept, fresh, rtol=1e-5, atol=1e-6)
-    assert sum(leaf.nbytes for leaf in jax.tree.leaves(known.remembered)) == prediction_bytes(problem)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(known.cached_predictions)) == prediction_bytes(problem)
 
 
 def test_targets_from_remembered_predictions_are_those_of_the_models(start, problem):
@@ -177,7 +177,7 @@ def test_targets_from_remembered_predictions_are_those_of_the_models(start, prob
     assert algorithm.asks_about_log
     target = jax.jit(algorithm._real_target)
     chosen = jnp.arange(40)
-    rows, told = problem.take(chosen), remember(problem).recall(chosen)
+    rows, told = problem.take(chosen), cache_predictions(problem).predictions_on(chosen)
     assert told is not None
     asked = target(jax.random.key(1), start, problem, rows)
     np.testing.assert_allclose(target(jax.random.key(1), start, problem, rows, told), asked, rtol=1e-4, atol=1e-5)
@@ -188,8 +188,8 @@ def test_targets_from_remembered_predictions_are_those_of_the_models(start, prob
 
 
 def test_terminal_rows_do_not_bootstrap_and_truncated_rows_do(algorithm, start, problem):
-    raised = eqx.tree_at(lambda v: v.network.biases[-1], start.slow_value, jnp.full(1, 7.0, jnp.float32))
-    target = algorithm._real_target(jax.random.key(0), start._replace(slow_value=raised), problem, problem.rows)
+    raised = eqx.tree_at(lambda v: v.network.biases[-1], start.target_value, jnp.full(1, 7.0, jnp.float32))
+    target = algorithm._real_target(jax.random.key(0), start._replace(target_value=raised), problem, problem.rows)
     rows = jax.device_get(problem.rows)
     bootstrap = DISCOUNT * np.asarray(raised(problem.standardizer(rows.next_observations)))
     assert rows.terminated.any()
@@ -199,8 +199,8 @@ def test_terminal_rows_do_not_bootstrap_and_truncated_rows_do(algorithm, start, 
 
 
 def test_targets_stay_within_what_the_rewards_allow(start, update, problem):
-    raised = eqx.tree_at(lambda v: v.network.biases[-1], start.slow_value, jnp.full(1, 1e6, jnp.float32))
-    told = update(start._replace(slow_value=raised), problem)[1]
+    raised = eqx.tree_at(lambda v: v.network.biases[-1], start.target_value, jnp.full(1, 1e6, jnp.float32))
+    told = update(start._replace(target_value=raised), problem)[1]
     limit = float(problem.value_high * problem.reward_scale)
     assert float(told["q_logged"]) <= limit * (1 + 1e-5)
     assert float(told["q_imagined"]) <= limit * (1 + 1e-5)

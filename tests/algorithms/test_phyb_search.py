@@ -154,7 +154,7 @@ def test_a_run_without_a_clear_gain_goes_back_to_its_start_and_uses_no_key_twice
     start = algorithm.init(jax.random.key(0), problem)
     state, _ = algorithm.update(start, problem)
     weak = state._replace(reference=start.reference, step=jnp.asarray(10))
-    ended = algorithm.reconsider(weak, problem)
+    ended = algorithm.before_evaluation(weak, problem)
     assert eqx.tree_equal(ended.reference.average, start.actor)
     assert eqx.tree_equal(ended.actor, start.actor)
     assert not np.array_equal(jax.random.key_data(ended.key), jax.random.key_data(weak.key))

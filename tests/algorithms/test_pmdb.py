@@ -10,9 +10,10 @@ import pytest
 from phyb.algorithms.phyb import PhyB, PhyBConfig
 from phyb.algorithms.pmdb import PMDB, PMDBConfig
 from phyb.algorithms.problem import make_problem
-from phyb.belief.backup import Belief, BeliefConfig, Imagined
+from phyb.belief.backup import Belief, BeliefConfig
 from phyb.data.log import Log
 from phyb.training.settings import check_settings, preset
+from phyb.world.model import Imagined
 
 SMALL = {"policy_hidden": (8,), "real_batch_size": 16, "rollouts": 12, "clone_steps": 20}
 BELIEF = BeliefConfig(ensemble_size=4, subset_size=2, weight_rule="kth_min")

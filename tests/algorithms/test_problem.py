@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phyb.algorithms.problem import discounted_returns, make_problem
+from phyb.algorithms.problem import make_problem
+from phyb.data.dataset import discounted_returns
 from phyb.data.log import Log
 
 

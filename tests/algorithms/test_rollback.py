@@ -108,17 +108,19 @@ def test_a_run_rolls_back_if_the_models_agree_that_it_has_lost(linear_pool, wage
     start = algorithm.init(jax.random.key(0), problem)
     moved = leaning(start.actor, 1.0)
     late = start._replace(actor=moved, reference=SlowAverage.start(moved))
-    after = jax.jit(algorithm.reconsider)(late, problem)
+    after = jax.jit(algorithm.before_evaluation)(late, problem)
     for policy in (after.reference.average, after.actor):
         assert eqx.tree_equal(policy, start.actor if verdict == "lost" else moved)
     assert eqx.tree_equal(after.incumbent.actor, moved if verdict == "gained" else start.actor)
     assert float(after.incumbent.trust_region_scale) == (0.5 if verdict == "lost" else 1.0)
-    assert float(algorithm.reconsider(start, problem).incumbent.trust_region_scale) == 1.0  # nothing has been tried yet
-    assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).reconsider(late, problem), late)
-    last = jax.jit(algorithm.reconsider)(late._replace(step=jnp.asarray(10)), problem)
+    assert (
+        float(algorithm.before_evaluation(start, problem).incumbent.trust_region_scale) == 1.0
+    )  # nothing has been tried yet
+    assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).before_evaluation(late, problem), late)
+    last = jax.jit(algorithm.before_evaluation)(late._replace(step=jnp.asarray(10)), problem)
     assert eqx.tree_equal(last.reference.average, moved if verdict == "gained" else start.actor)
     before = late._replace(step=jnp.asarray(10), incumbent=late.incumbent._replace(improved=jnp.ones((), bool)))
-    last = jax.jit(algorithm.reconsider)(before, problem)
+    last = jax.jit(algorithm.before_evaluation)(before, problem)
     assert eqx.tree_equal(last.reference.average, start.actor if verdict == "lost" else moved), "it gained before"
 
 
@@ -128,7 +130,8 @@ def test_one_model_is_no_witness_and_the_start_is_deployed(linear_pool):
     start = algorithm.init(jax.random.key(0), problem)
     late = start._replace(reference=SlowAverage.start(leaning(start.actor, 1.0)))
     on_the_way, last = (
-        algorithm.reconsider(late._replace(step=jnp.asarray(step)), problem).reference.average for step in (5, 10)
+        algorithm.before_evaluation(late._replace(step=jnp.asarray(step)), problem).reference.average
+        for step in (5, 10)
     )
     assert eqx.tree_equal(on_the_way, late.reference.average)
     assert eqx.tree_equal(last, start.actor)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from phyb.algorithms import sac
-from phyb.algorithms.problem import Rows
 from phyb.algorithms.sac import SACConfig
+from phyb.data.dataset import Rows
 
 CONFIG = SACConfig(hidden=(16,), batch_size=8)
 OBSERVATIONS, ACTIONS, COUNT = 3, 2, 8

@@ -31,9 +31,9 @@ def test_the_actors_loss_is_that_of_the_paper(state):
 
 def test_the_target_is_that_of_the_paper(state):
     rows, noise = some_rows(), np.random.default_rng(1).normal(size=(len(some_rows().rewards), ACTIONS))
-    found = td3.smoothed_target(CONFIG, state.slow_actor, state.slow_critics, jnp.asarray(noise), rows, 0.9)
-    actions = mean_action(state.slow_actor, rows.next_observations) + np.clip(noise, -0.3, 0.3)
-    values = both_values(state.slow_critics, rows.next_observations, np.clip(actions, -1.0, 1.0))
+    found = td3.smoothed_target(CONFIG, state.target_actor, state.target_critics, jnp.asarray(noise), rows, 0.9)
+    actions = mean_action(state.target_actor, rows.next_observations) + np.clip(noise, -0.3, 0.3)
+    values = both_values(state.target_critics, rows.next_observations, np.clip(actions, -1.0, 1.0))
     expected = np.asarray(rows.rewards) + 0.9 * (1.0 - np.asarray(rows.terminated)) * values.min(axis=0)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     errors = both_values(state.critics, rows.observations, rows.actions) - expected
@@ -71,7 +71,7 @@ def test_actor_and_slow_copies_move_every_other_time(state):
         pairs = zip(jax.tree.leaves(getattr(before, name)), jax.tree.leaves(getattr(after, name)), strict=True)
         return any(not np.array_equal(one, other) for one, other in pairs)
 
-    waiting = ("actor", "slow_actor", "slow_critics")
+    waiting = ("actor", "target_actor", "target_critics")
     assert moved("critics", state, first)
     assert not any(moved(name, state, first) for name in waiting)
     assert all(moved(name, first, second) for name in ("critics", *waiting))

@@ -10,17 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phyb.belief.backup import (
-    BeliefConfig,
-    Imagined,
-    World,
-    belief_noise,
-    believe,
-    draw,
-    follow,
-    imagine,
-    member_backups,
-)
+from phyb.belief.backup import BeliefConfig, believe, draw, follow, member_backups
+from phyb.world.model import Imagined, WorldModel, imagine, successor_noise
 
 OBS, ACT, ROWS, POOL = 2, 1, 40, 6
 LOW, HIGH, SCALE, DISCOUNT = -2.0, 4.0, 2.5, 0.9
@@ -39,7 +30,7 @@ def straight(s):
 
 def world_of(pool, *, middle: Any = 0.0, width: Any = 1e6, floor=-1e3, termination: Any = "none"):
     vector = lambda value, size: jnp.broadcast_to(jnp.asarray(value, jnp.float32), (size,))  # noqa: E731
-    return World(
+    return WorldModel(
         pool,
         vector(LOW, ACT),
         vector(HIGH, ACT),
@@ -73,7 +64,7 @@ def run(world, config, observations, actions, value=curved, key=None, members=No
     key = jax.random.key(0) if key is None else key
     keys = jax.random.split(key, 3)
     members = draw(keys[0], config, world.pool) if members is None else members
-    noise = belief_noise(keys[1], config, len(observations), OBS)
+    noise = successor_noise(keys[1], config, config.ensemble_size, len(observations), OBS)
     imagined = imagine(world, config, members, observations, actions, noise)
     backups = member_backups(imagined, value, DISCOUNT, world.value_floor)
     return members, noise, imagined, believe(keys[2], config, imagined, backups)
@@ -181,7 +172,7 @@ def test_noise_comes_in_antithetic_pairs(samples):
     kinds: Any = (("shared", 1), ("private", 4))
     for noise, members in kinds:
         config = BeliefConfig(ensemble_size=4, subset_size=2, noise=noise, noise_samples=samples)
-        drawn = np.asarray(belief_noise(jax.random.key(0), config, ROWS, OBS))
+        drawn = np.asarray(successor_noise(jax.random.key(0), config, config.ensemble_size, ROWS, OBS))
         assert drawn.shape == (members, samples, ROWS, OBS)
         half = -(-samples // 2)
         np.testing.assert_array_equal(drawn[:, half:] + drawn[:, : samples - half], 0.0)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phyb.belief.backup import BeliefConfig, World
+from phyb.belief.backup import BeliefConfig
 from phyb.belief.episodes import walk
 from phyb.networks import Standardizer
+from phyb.world.model import WorldModel
 
 WEIGHTS = np.array([[[-0.5, 1.0], [0.3, 0.5]], [[-0.4, 0.8], [0.2, 0.6]], [[-0.7, 1.1], [0.4, 0.4]]])
 STARTS = jnp.array([[1.0], [-0.5], [3.0]])
@@ -19,7 +20,7 @@ STEPS = 6
 
 def world_of(pool, *, termination: Any = "none", width=1e6, floor=-1e3):
     one = jnp.ones(1)
-    return World(pool, -one, one, jnp.float32(2.0), 0.0 * one, width * one, jnp.float32(floor), termination)
+    return WorldModel(pool, -one, one, jnp.float32(2.0), 0.0 * one, width * one, jnp.float32(floor), termination)
 
 
 def act(observations, chance):

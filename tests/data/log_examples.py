@@ -63,7 +63,7 @@ def write_npz(path, arrays, **metadata):
 
 @st.composite
 def logs(draw):
-    """Any valid log: any finite numbers, any pattern of endings, any bounds."""
+    """Any valid log: any finite numbers, any pattern of termination, any bounds."""
     rows, observation_size, action_size = (draw(st.integers(1, high)) for high in (12, 3, 3))
     numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
     flags = hnp.arrays(bool, rows)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phyb.dynamics.fit import Look, PoolConfig
+from phyb.dynamics.fit import HoldoutCheck, PoolConfig
 from phyb.dynamics.verdict import how_training_ended, in_words, overall_share, refuse_poor_pool
 from phyb.errors import PoorPoolError
 
@@ -17,7 +17,7 @@ TEN_LOOKS = PoolConfig(model_steps=100, model_check_every=10)
 
 def curve(losses, still=0.0):
     """Looks whose loss is that of the moving outputs plus a part of outputs that never change."""
-    return [Look(10 * (place + 1), loss - still * place, loss) for place, loss in enumerate(map(float, losses))]
+    return [HoldoutCheck(10 * (place + 1), loss - still * place, loss) for place, loss in enumerate(map(float, losses))]
 
 
 def dimension(share: float | None, *, trivial=1.0, exact=False, finite=True) -> Any:
@@ -66,7 +66,7 @@ def test_groups_trained_one_after_the_other_are_told_apart():
 @pytest.mark.parametrize("looks", [[(10, 1.0)], [(10, 3.0), (20, 1.0)]])
 def test_what_an_earlier_version_or_a_single_look_does_not_tell_is_not_known(looks):
     config = PoolConfig(model_steps=10 * len(looks), model_check_every=10)
-    ended = how_training_ended([Look.read(list(look)) for look in looks], config, 4)
+    ended = how_training_ended([HoldoutCheck.read(list(look)) for look in looks], config, 4)
     assert ended == {"steps_ran_out": True, "late_gain": None, "still_improving": None}
 
 

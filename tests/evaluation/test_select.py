@@ -25,7 +25,7 @@ from phyb.cli import main
 from phyb.data.log import Log
 from phyb.dynamics.cache import pool_key
 from phyb.dynamics.fit import PoolConfig
-from phyb.envs.endings import Ending
+from phyb.envs.termination import Termination
 from phyb.errors import DataError, UsageError
 from phyb.evaluation.fitted_q import FittedQConfig
 from phyb.evaluation.select import ESTIMATES, average_of_models, ranks, std_error
@@ -67,7 +67,7 @@ def write_run(folder, log, action, problem):
     """A finished run whose policy always takes this action, with a checkpoint of an earlier one."""
     folder = RunFolder(folder)
     folder.open()
-    ending = Ending("none", "none")
+    ending = Termination("none", "none")
     algorithm = PhyB(SETTINGS.agent, 20)
     stages, stop = Stages(QUIET), StopRequests()
     job = Job("halving", algorithm, log, None, ending, None, "X-v0", SETTINGS, 0, folder, stages, stop)

@@ -90,7 +90,7 @@ class Walk:
         place = state["place"] + jax.random.normal(use, (3,))
         return {"key": key, "place": place}, {"place": place}
 
-    def reconsider(self, state, problem):
+    def before_evaluation(self, state, problem):
         return state | {"place": state["place"] + 1.0}
 
 

@@ -32,7 +32,7 @@ class Walk:
         place = jnp.where(state["step"] == self.breaks_at, jnp.nan, place)
         return {"key": key, "place": place, "step": state["step"] + 1}, {"place": place, "first": place[0]}
 
-    def reconsider(self, state, problem):
+    def before_evaluation(self, state, problem):
         return state | {"place": state["place"] + 1000.0}
 
     def policy(self, state, problem):

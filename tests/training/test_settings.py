@@ -93,14 +93,14 @@ def test_paper_preset_holds_the_papers_table_of_hyper_parameters():
 
 
 def test_presets_differ_by_environment():
-    walking, other = preset("cpu", dataset="Walker2d-v5"), preset("cpu")
-    assert preset("cpu", dataset="phyb/Liquidation-v0") == preset("cpu", dataset="Unknown-v0") == other != walking
-    assert preset("cpu", dataset="logs/hopper-medium.hdf5") == walking
-    check_settings(walking)
+    locomotion, other = preset("cpu", dataset="Walker2d-v5"), preset("cpu")
+    assert preset("cpu", dataset="phyb/Liquidation-v0") == preset("cpu", dataset="Unknown-v0") == other != locomotion
+    assert preset("cpu", dataset="logs/hopper-medium.hdf5") == locomotion
+    check_settings(locomotion)
     search, cheetah = (preset("cpu", "phyb-search", dataset) for dataset in ("Walker2d-v5", "halfcheetah-v4"))
     assert cheetah.agent.episode_steps < search.agent.episode_steps  # it never falls
-    assert cheetah.pool == search.pool == walking.pool
-    assert walking.agent.return_steps > 0  # values of long horizons do not fill up by backups alone
+    assert cheetah.pool == search.pool == locomotion.pool
+    assert locomotion.agent.return_steps > 0  # values of long horizons do not fill up by backups alone
     paper = preset("paper", dataset="Hopper-v5").pool
     assert paper is not None
     assert paper.model_hidden == (256,) * 4

@@ -10,14 +10,23 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import PAPER_TRAINING, Learner, LearnerConfig, Metrics, decaying, standardized, walking
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.base import (
+    PAPER_TRAINING,
+    Algorithm,
+    AlgorithmConfig,
+    Metrics,
+    decaying,
+    locomotion_tasks,
+    standardized,
+)
+from phyb.algorithms.problem import Problem
+from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, start_optimizer
 from phyb.policy.actor import Actor
 
 
 @dataclasses.dataclass(frozen=True)
-class BCConfig(LearnerConfig):
+class BCConfig(AlgorithmConfig):
     """Settings of behaviour cloning."""
 
 
@@ -43,13 +52,13 @@ def cloning_error(actor: Actor, rows: Rows) -> Float[Array, ""]:
     return jnp.mean((actor.mode(rows.observations) - rows.actions) ** 2)
 
 
-class BC(Learner[BCConfig, BCState]):
+class BC(Algorithm[BCConfig, BCState]):
     """Least squares on the logged actions."""
 
     name = "bc"
     config_class = BCConfig
     presets = PRESETS
-    tasks = walking(BCConfig, PRESETS, steps=20_000)
+    tasks = locomotion_tasks(BCConfig, PRESETS, steps=20_000)
 
     def __init__(self, config: BCConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)

@@ -17,18 +17,18 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from phyb.algorithms.base import PAPER_TRAINING, locomotion_tasks
 from phyb.algorithms.cql import ConservativeConfig, conservative_gap, propose
-from phyb.algorithms.learner import PAPER_TRAINING, walking
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
+    LOCOMOTION_POOL,
     PAPER_POOL,
-    WALKING_POOL,
     ModelConfig,
     ModelSAC,
     by_dataset,
 )
-from phyb.algorithms.problem import Rows
 from phyb.algorithms.sac import SACState
+from phyb.data.dataset import Rows
 from phyb.policy.critics import Critics
 
 
@@ -59,7 +59,7 @@ class COMBO(ModelSAC[COMBOConfig]):
     name = "combo"
     config_class = COMBOConfig
     presets = PRESETS
-    tasks = walking(COMBOConfig, PRESETS, steps=10_000, pool=WALKING_POOL)
+    tasks = locomotion_tasks(COMBOConfig, PRESETS, steps=10_000, pool=LOCOMOTION_POOL)
     backup_entropy = False
     datasets = by_dataset(
         rollout_length={"medium": (5, 5, 1), "medium-replay": (5, 5, 1), "medium-expert": (5, 5, 1)},

@@ -18,18 +18,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import (
+from phyb.algorithms.base import (
     PAPER_TRAINING,
+    Algorithm,
     CriticConfig,
-    Learner,
     Metrics,
     decaying,
+    locomotion_tasks,
     logged_rows,
     reward_factor,
-    walking,
 )
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
+from phyb.data.dataset import Rows
 from phyb.policy.actor import Actor, unsquash
 from phyb.policy.critics import Critics, PolicyValue
 
@@ -170,13 +171,13 @@ def logged_density(actor: Actor, rows: Rows) -> Float[Array, " rows"]:
     return actor(rows.observations).log_density(draws[:, None])[:, 0] - sac.log_slope(draws)
 
 
-class CQL(Learner[CQLConfig, CQLState]):
+class CQL(Algorithm[CQLConfig, CQLState]):
     """Conservative Q-learning."""
 
     name = "cql"
     config_class = CQLConfig
     presets = PRESETS
-    tasks = walking(CQLConfig, PRESETS, steps=10_000)
+    tasks = locomotion_tasks(CQLConfig, PRESETS, steps=10_000)
 
     def __init__(self, config: CQLConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
@@ -233,5 +234,5 @@ class CQL(Learner[CQLConfig, CQLState]):
         return CQLState(after, key, state.step + 1), told
 
     def value(self, state: CQLState, problem: Problem) -> PolicyValue:
-        """The slow critics' value of the policy's mean action."""
+        """The target critics' value of the policy's mean action."""
         return PolicyValue(state.actor, state.sac.target_critics, reward_factor(problem, self.config.reward_units))

@@ -7,19 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
-from phyb.belief.backup import (
-    Belief,
-    BeliefConfig,
-    Imagined,
-    Value,
-    belief_noise,
-    believe,
-    draw,
-    imagine,
-    member_backups,
-)
+from phyb.belief.backup import Belief, BeliefConfig, Value, believe, draw, member_backups
 from phyb.belief.weights import ranks
 from phyb.dynamics.pool import Prediction
+from phyb.world.model import Imagined, imagine, successor_noise
 
 
 def belief_step(
@@ -31,19 +22,19 @@ def belief_step(
     actions: Float[Array, "rows act"],
     *,
     rank_value: Value | None = None,
-    told: Prediction | None = None,
+    predictions: Prediction | None = None,
 ) -> tuple[Imagined, Belief]:
     """Ask a fresh draw of models about (state, action) rows and weigh what they say.
 
     `value` maps standardised observations to values; `rank_value`, if given, ranks and weighs the members instead.
-    `told` is what all members predict on these rows, where that is known already.
+    `predictions` are what all members predict on these rows, where they are known already.
     """
     world = problem.world
     assert world is not None, "this algorithm needs a pool"
     key_draw, key_noise, key_weights = jax.random.split(key, 3)
     members = draw(key_draw, config, world.pool)
-    noise = belief_noise(key_noise, config, observations.shape[0], problem.observation_size)
-    imagined = imagine(world, config, members, observations, actions, noise, told)
+    noise = successor_noise(key_noise, config, config.ensemble_size, observations.shape[0], problem.observation_size)
+    imagined = imagine(world, config, members, observations, actions, noise, predictions)
 
     def backups(value: Value) -> Array:
         bounded = lambda s: jnp.clip(value(problem.standardizer(s)), problem.value_low, problem.value_high)  # noqa: E731

@@ -20,18 +20,19 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import (
+from phyb.algorithms.base import (
     PAPER_TRAINING,
+    Algorithm,
     CriticConfig,
-    Learner,
     Metrics,
     decaying,
+    locomotion_tasks,
     logged_rows,
     reward_factor,
-    walking,
 )
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.td3 import critic_loss
+from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Gaussian
 from phyb.policy.critics import Critics, ScaledValue, ValueNetwork
@@ -79,7 +80,7 @@ class IQLState(NamedTuple):
     actor: Actor
     log_std: Float[Array, " act"]
     critics: Critics
-    slow_critics: Critics
+    target_critics: Critics
     value: ValueNetwork
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
@@ -101,13 +102,13 @@ def imitation_loss(
     return -jnp.mean(weights * gaussian.log_density(rows.actions[:, None])[:, 0])
 
 
-class IQL(Learner[IQLConfig, IQLState]):
+class IQL(Algorithm[IQLConfig, IQLState]):
     """Implicit Q-learning."""
 
     name = "iql"
     config_class = IQLConfig
     presets = PRESETS
-    tasks = walking(IQLConfig, PRESETS, steps=50_000)
+    tasks = locomotion_tasks(IQLConfig, PRESETS, steps=50_000)
 
     def __init__(self, config: IQLConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
@@ -124,7 +125,7 @@ class IQL(Learner[IQLConfig, IQLState]):
             actor=actor,
             log_std=log_std,
             critics=critics,
-            slow_critics=critics,
+            target_critics=critics,
             value=value,
             actor_optimizer=start_optimizer(self._actor_optimizer, (actor, log_std)),
             critic_optimizer=start_optimizer(self._critic_optimizer, critics),
@@ -137,7 +138,7 @@ class IQL(Learner[IQLConfig, IQLState]):
         cfg = self.config
         key, batch_key = jax.random.split(state.key)
         rows = logged_rows(batch_key, problem, cfg)
-        logged = jnp.min(state.slow_critics(rows.observations, rows.actions), axis=0)
+        logged = jnp.min(state.target_critics(rows.observations, rows.actions), axis=0)
 
         def value_loss(value: ValueNetwork) -> Array:
             return expectile_loss(logged - value(rows.observations), cfg.expectile)
@@ -167,7 +168,7 @@ class IQL(Learner[IQLConfig, IQLState]):
             actor=actor,
             log_std=jnp.clip(log_std, -5.0, 2.0),
             critics=critics,
-            slow_critics=move_towards(state.slow_critics, critics, cfg.target_rate),
+            target_critics=move_towards(state.target_critics, critics, cfg.target_rate),
             value=value,
             actor_optimizer=actor_optimizer,
             critic_optimizer=critic_optimizer,

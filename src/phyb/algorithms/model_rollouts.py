@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.problem import Rows
-from phyb.belief.backup import World
+from phyb.data.dataset import Rows
 from phyb.dynamics.pool import Pool
+from phyb.world.model import WorldModel
 
 Act = Callable[[PRNGKeyArray, Array], Array]
 """(key, observations) to actions in [-1, 1]."""
@@ -30,7 +30,7 @@ def elite_members(pool: Pool, count: int) -> Int[Array, " elites"]:
 
 def outcomes(
     key: PRNGKeyArray,
-    world: World,
+    world: WorldModel,
     members: Int[Array, " asked"],
     observations: Float[Array, "rows obs"],
     actions: Float[Array, "rows act"],

@@ -16,15 +16,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import CriticConfig, Learner, Metrics, critic_rows, decaying, reward_factor
+from phyb.algorithms.base import Algorithm, CriticConfig, Metrics, critic_rows, decaying, reward_factor
 from phyb.algorithms.model_rollouts import Memory, elite_members, outcomes, roll_out
 from phyb.algorithms.phyb_presets import TASKS
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
-from phyb.belief.backup import World
+from phyb.data.dataset import Rows
 from phyb.policy.actor import Actor
 from phyb.policy.cloning import clone
 from phyb.policy.critics import Critics, PolicyValue
+from phyb.world.model import WorldModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +92,8 @@ CPU_AGENT = {
 """Two cores, minutes. The pool is left as it is for other algorithms, so that it is trained once for all."""
 
 
-WALKING_POOL = TASKS["cpu"]["locomotion"]["pool"]
-"""On walking bodies too, the pool is PhyB's."""
+LOCOMOTION_POOL = TASKS["cpu"]["locomotion"]["pool"]
+"""On locomotion logs too, the pool is PhyB's."""
 
 
 def by_dataset(**settings: Mapping[str, tuple[Any, Any, Any]]) -> dict[str, dict[str, Any]]:
@@ -126,7 +127,7 @@ class ModelState(NamedTuple):
 Config = TypeVar("Config", bound=ModelConfig)
 
 
-class ModelSAC(Learner[Config, ModelState]):
+class ModelSAC(Algorithm[Config, ModelState]):
     """Soft actor-critic on logged and imagined rows."""
 
     needs_pool = True
@@ -227,11 +228,11 @@ class ModelSAC(Learner[Config, ModelState]):
         return ModelState(after, memory, key, state.step + 1), told
 
     def value(self, state: ModelState, problem: Problem) -> PolicyValue:
-        """The slow critics' value of the policy's mean action."""
+        """The target critics' value of the policy's mean action."""
         return PolicyValue(state.actor, state.sac.target_critics, reward_factor(problem, self.config.reward_units))
 
 
-def world_of(problem: Problem) -> World:
+def world_of(problem: Problem) -> WorldModel:
     """The problem's world, which is there since a pool was asked for."""
     assert problem.world is not None, "this algorithm needs a pool"
     return problem.world

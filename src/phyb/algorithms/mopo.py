@@ -15,19 +15,20 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from phyb.algorithms.learner import PAPER_TRAINING, walking
+from phyb.algorithms.base import PAPER_TRAINING, locomotion_tasks
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
+    LOCOMOTION_POOL,
     PAPER_POOL,
-    WALKING_POOL,
     ModelConfig,
     ModelSAC,
     by_dataset,
     world_of,
 )
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
-from phyb.belief.backup import World
+from phyb.data.dataset import Rows
+from phyb.world.model import WorldModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ PRESETS = {
 
 
 def uncertainty(
-    world: World, observations: Float[Array, "rows obs"], actions: Float[Array, "rows act"]
+    world: WorldModel, observations: Float[Array, "rows obs"], actions: Float[Array, "rows act"]
 ) -> Float[Array, " rows"]:
     """`max_i || sigma_i(s, a) ||` over all members of the pool, next state and reward together, in the log's units."""
     told = world.pool.predict(jnp.arange(world.pool.size), observations, world.env_action(actions))
@@ -60,7 +61,7 @@ class MOPO(ModelSAC[MOPOConfig]):
     name = "mopo"
     config_class = MOPOConfig
     presets = PRESETS
-    tasks = walking(MOPOConfig, PRESETS, steps=30_000, pool=WALKING_POOL)
+    tasks = locomotion_tasks(MOPOConfig, PRESETS, steps=30_000, pool=LOCOMOTION_POOL)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 5, 1),

@@ -20,19 +20,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import PAPER_TRAINING, critic_rows, walking
+from phyb.algorithms.base import PAPER_TRAINING, critic_rows, locomotion_tasks
 from phyb.algorithms.model_rollouts import elite_members, outcomes
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
+    LOCOMOTION_POOL,
     PAPER_POOL,
-    WALKING_POOL,
     ModelConfig,
     ModelSAC,
     by_dataset,
     world_of,
 )
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
+from phyb.data.dataset import Rows
 from phyb.policy.quantile import Risk, check_risk, distort
 
 
@@ -105,7 +106,7 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
     name = "1r2r"
     config_class = OneRTwoRConfig
     presets = PRESETS
-    tasks = walking(OneRTwoRConfig, PRESETS, steps=30_000, pool=WALKING_POOL, clone_steps=5000)
+    tasks = locomotion_tasks(OneRTwoRConfig, PRESETS, steps=30_000, pool=LOCOMOTION_POOL, clone_steps=5000)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 5, 5),

@@ -16,17 +16,18 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.learner import (
+from phyb.algorithms.base import (
     PAPER_TRAINING,
+    Algorithm,
     CriticConfig,
-    Learner,
     Metrics,
     decaying,
+    locomotion_tasks,
     logged_rows,
     reward_factor,
-    walking,
 )
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
+from phyb.data.dataset import Rows
 from phyb.networks import MLP, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
 from phyb.policy.quantile import QuantileCritic, Risk, check_risk, distort, quantile_huber_loss
@@ -156,13 +157,13 @@ class MeanQuantile(eqx.Module):
         return jnp.mean(self.critic(observations, self.actor.mode(observations), levels), axis=-1) / self.scale
 
 
-class ORAAC(Learner[ORAACConfig, ORAACState]):
+class ORAAC(Algorithm[ORAACConfig, ORAACState]):
     """Offline risk-averse actor-critic."""
 
     name = "oraac"
     config_class = ORAACConfig
     presets = PRESETS
-    tasks = walking(ORAACConfig, PRESETS, steps=50_000)
+    tasks = locomotion_tasks(ORAACConfig, PRESETS, steps=50_000)
 
     def __init__(self, config: ORAACConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
@@ -215,8 +216,8 @@ class ORAAC(Learner[ORAACConfig, ORAACState]):
         learning = state.step < cfg.vae_steps
         vae, vae_optimizer = jax.lax.cond(learning, imitate, lambda *same: same, state.vae, state.vae_optimizer)
 
-        slow_actor = self._actor(vae, state.slow_perturbation)
-        targets = return_targets(target_key, slow_actor, state.slow_critic, rows, cfg, problem.discount)
+        target_actor = self._actor(vae, state.slow_perturbation)
+        targets = return_targets(target_key, target_actor, state.slow_critic, rows, cfg, problem.discount)
         levels = jax.random.uniform(level_key, targets.shape)
 
         def critic_loss(critic: QuantileCritic) -> tuple[Array, Array]:

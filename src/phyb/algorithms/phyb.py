@@ -19,14 +19,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from phyb.algorithms.base import Algorithm, Metrics
 from phyb.algorithms.imagination import belief_metrics, belief_step
-from phyb.algorithms.learner import Learner, Metrics
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.rollback import Incumbent, compare
 from phyb.algorithms.starting import clone_log
-from phyb.belief.backup import Belief, Imagined, Value, follow
+from phyb.belief.backup import Belief, Value, follow
+from phyb.data.dataset import Rows
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
@@ -34,6 +35,7 @@ from phyb.policy.cloning import fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.mirror import MirrorStep, mirror_step, step_size_for
 from phyb.policy.policy import Policy
+from phyb.world.model import Imagined
 
 START_BATCH = 128
 """Fewest rows per step of the fits to the log at the start, which cost little beside an update."""
@@ -45,9 +47,9 @@ class PhyBState(NamedTuple):
     actor: Actor
     reference: SlowAverage[Actor]
     critics: Critics
-    slow_critics: Critics
+    target_critics: Critics
     value: ValueNetwork
-    slow_value: ValueNetwork
+    target_value: ValueNetwork
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
     step_size: Float[Array, ""]
@@ -59,7 +61,7 @@ class PhyBState(NamedTuple):
     step: Int[Array, ""]
 
 
-class PhyB(Learner[PhyBConfig, PhyBState]):
+class PhyB(Algorithm[PhyBConfig, PhyBState]):
     """The algorithm with its settings; `init`, `update`, `policy` are pure functions of what they are given."""
 
     name = "phyb"
@@ -110,9 +112,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             actor=actor,
             reference=SlowAverage.start(actor),
             critics=critics,
-            slow_critics=critics,
+            target_critics=critics,
             value=value,
-            slow_value=value,
+            target_value=value,
             actor_optimizer=start_optimizer(self._actor_optimizer, actor),
             critic_optimizer=start_optimizer(self.critic_optimizer, (critics, value)),
             step_size=jnp.full((), cfg.step_size, jnp.float32),
@@ -128,8 +130,8 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
 
     def value(self, state: PhyBState, problem: Problem) -> ValueNetwork:
-        """The slow value, which also ranks the models in training."""
-        return state.slow_value
+        """The target value, which also ranks the models in training."""
+        return state.target_value
 
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""
@@ -149,7 +151,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
         rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
 
-        real_target = self._real_target(keys[6], state, problem, real, problem.recall(logged))
+        real_target = self._real_target(keys[6], state, problem, real, problem.predictions_on(logged))
         targets = jnp.clip(jnp.concatenate([real_target, belief.target]), problem.value_low, problem.value_high)
         actions = jnp.concatenate([real.actions, imagined_actions])
         weight = jnp.concatenate(
@@ -172,9 +174,9 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         )
         after = self.fit_actor(state, observations, candidates, step, weight)._replace(
             critics=critics,
-            slow_critics=move_towards(state.slow_critics, critics, cfg.target_rate),
+            target_critics=move_towards(state.target_critics, critics, cfg.target_rate),
             value=value,
-            slow_value=move_towards(state.slow_value, value, cfg.target_rate),
+            target_value=move_towards(state.target_value, value, cfg.target_rate),
             critic_optimizer=critic_optimizer,
             step_size=step_size,
             rollouts=rollouts,
@@ -214,7 +216,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
             actor_optimizer=optimizer,
         )
 
-    def reconsider(self, state: PhyBState, problem: Problem) -> PhyBState:
+    def before_evaluation(self, state: PhyBState, problem: Problem) -> PhyBState:
         """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
         if not self.config.rollback:
             return state
@@ -253,7 +255,7 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
 
     def _worth(self, state: PhyBState, observations: Array, draws: Array) -> Array:
         """What the critics say of every draw."""
-        judges = state.slow_critics if self.config.improve_with == "target" else state.critics
+        judges = state.target_critics if self.config.improve_with == "target" else state.critics
         return judges.judge(observations, squash(draws), self.config.critic_vote)
 
     def improve(self, state: PhyBState, candidates: Candidates, worth: Array) -> tuple[MirrorStep, Array]:
@@ -296,18 +298,20 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         problem: Problem,
         observations: Array,
         actions: Array,
-        told: Prediction | None = None,
+        predictions: Prediction | None = None,
     ) -> tuple[Imagined, Belief]:
         if self.config.value_estimator == "amortised":
-            return belief_step(key, self.config.belief, state.slow_value, problem, observations, actions, told=told)
+            return belief_step(
+                key, self.config.belief, state.target_value, problem, observations, actions, predictions=predictions
+            )
         key, key_value = jax.random.split(key)
 
         def direct(critics: Critics) -> Value:
             return lambda rows: self.direct_value(key_value, state, critics, rows)
 
         return belief_step(
-            key, self.config.belief, direct(state.slow_critics), problem, observations, actions,
-            rank_value=direct(state.critics), told=told,
+            key, self.config.belief, direct(state.target_critics), problem, observations, actions,
+            rank_value=direct(state.critics), predictions=predictions,
         )  # fmt: skip
 
     def direct_value(
@@ -326,11 +330,11 @@ class PhyB(Learner[PhyBConfig, PhyBState]):
         return mirror_step(q, candidates.reference, state.step_size, cfg.potential_mix).value
 
     def _real_target(
-        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows, told: Prediction | None = None
+        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows, predictions: Prediction | None = None
     ) -> Array:
         if self.config.real_target == "belief":
-            return self._believe(key, state, problem, real.observations, real.actions, told)[1].target
-        successor = state.slow_value(problem.standardizer(real.next_observations))
+            return self._believe(key, state, problem, real.observations, real.actions, predictions)[1].target
+        successor = state.target_value(problem.standardizer(real.next_observations))
         return real.rewards + problem.discount * (1.0 - real.terminated) * successor
 
     def _advance(

@@ -60,7 +60,7 @@ class PhyBConfig(CloneConfig):
     final_learning_rate: float = 0.05
     """Learning rates fall linearly to this share of themselves over the run. 1 keeps them constant (paper)."""
     target_rate: float = 0.01
-    """Share by which the slow critics and the slow value follow per update. Lower is steadier and slower."""
+    """Share by which the target critics and the target value follow per update. Lower is steadier and slower."""
     reference_rate: float = 2e-3
     """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""

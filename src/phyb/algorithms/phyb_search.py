@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.learner import Learner, Metrics
+from phyb.algorithms.base import Algorithm, Metrics
 from phyb.algorithms.phyb_presets import TASKS as PHYB_TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.rollback import Incumbent, compare
@@ -155,7 +155,7 @@ _TASKS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class PhyBSearch(Learner[PhyBSearchConfig, PhyBSearchState]):
+class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
     """Evolution of whole policies under PhyB's belief."""
 
     name = "phyb-search"
@@ -250,7 +250,7 @@ class PhyBSearch(Learner[PhyBSearchConfig, PhyBSearchState]):
         done = jnp.clip(step / max(self.total_steps, 1), 0.0, 1.0)
         return self.config.target_divergence * (1.0 - (1.0 - self.config.final_divergence) * done)
 
-    def reconsider(self, state: PhyBSearchState, problem: Problem) -> PhyBSearchState:
+    def before_evaluation(self, state: PhyBSearchState, problem: Problem) -> PhyBSearchState:
         """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
         if not self.config.rollback:
             return state

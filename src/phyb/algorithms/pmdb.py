@@ -19,7 +19,8 @@ from jaxtyping import Array, PRNGKeyArray
 from phyb.algorithms.phyb import PhyB, PhyBConfig, PhyBState
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem
-from phyb.belief.backup import Belief, BeliefConfig, Imagined
+from phyb.belief.backup import Belief, BeliefConfig
+from phyb.world.model import Imagined
 
 _BELIEF = BeliefConfig(weight_rule="kth_min", subset_size=2)
 

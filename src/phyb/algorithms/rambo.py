@@ -24,25 +24,26 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms import sac
-from phyb.algorithms.learner import PAPER_TRAINING, Learner, Metrics, critic_rows, walking
+from phyb.algorithms.base import PAPER_TRAINING, Algorithm, Metrics, critic_rows, locomotion_tasks
 from phyb.algorithms.model_rollouts import elite_members, outcomes
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
+    LOCOMOTION_POOL,
     PAPER_POOL,
-    WALKING_POOL,
     ModelConfig,
     ModelSAC,
     ModelState,
     by_dataset,
     world_of,
 )
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
-from phyb.belief.backup import World
+from phyb.data.dataset import Rows
 from phyb.dynamics.model import GaussianModel, gaussian_nll, training_loss
 from phyb.networks import gradient_step, start_optimizer, take
 from phyb.policy.actor import Actor
 from phyb.policy.critics import PolicyValue
+from phyb.world.model import WorldModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RAMBOState(NamedTuple):
         return self.agent.actor
 
 
-def standardized_rows(world: World, rows: Rows) -> tuple[Array, Array]:
+def standardized_rows(world: WorldModel, rows: Rows) -> tuple[Array, Array]:
     """What the models take and what they predict on these rows, as they are trained on it."""
     change, rewards = rows.next_observations - rows.observations, rows.rewards * world.reward_scale
     inputs = jnp.concatenate([rows.observations, world.env_action(rows.actions)], axis=-1)
@@ -100,7 +101,7 @@ def standardized_rows(world: World, rows: Rows) -> tuple[Array, Array]:
     return world.pool.inputs(inputs), world.pool.outputs(targets)
 
 
-def mixture_log_density(world: World, rows: Rows) -> Float[Array, " rows"]:
+def mixture_log_density(world: WorldModel, rows: Rows) -> Float[Array, " rows"]:
     """`log 1/M sum_i p_i(s' - s, r | s, a)` over all members, of standardised numbers.
 
     Numbers that never change in the log are left out: they have no density.
@@ -112,7 +113,7 @@ def mixture_log_density(world: World, rows: Rows) -> Float[Array, " rows"]:
     return jax.nn.logsumexp(of_member, axis=0) - jnp.log(world.pool.size)
 
 
-def log_loss(world: World, logged: Rows) -> Float[Array, " members"]:
+def log_loss(world: WorldModel, logged: Rows) -> Float[Array, " members"]:
     """Each member's loss on logged rows: plain negative log-likelihood, and ends where they are learned."""
     inputs, targets = standardized_rows(world, logged)
     learned = 1.0 if world.termination == "learned" else 0.0
@@ -132,14 +133,14 @@ def advantages(agent: SACState, rows: Rows, discount: float) -> Float[Array, " r
     return (found - jnp.mean(found)) / (jnp.std(found) + 1e-8)
 
 
-class RAMBO(Learner[RAMBOConfig, RAMBOState]):
+class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
     """Robust adversarial model-based offline policy optimisation."""
 
     name = "rambo"
     config_class = RAMBOConfig
     needs_pool = True
     presets = PRESETS
-    tasks = walking(RAMBOConfig, PRESETS, steps=30_000, pool=WALKING_POOL, clone_steps=5000)
+    tasks = locomotion_tasks(RAMBOConfig, PRESETS, steps=30_000, pool=LOCOMOTION_POOL, clone_steps=5000)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 2, 5),
@@ -220,5 +221,5 @@ class RAMBO(Learner[RAMBOConfig, RAMBOState]):
         return dataclasses.replace(problem, world=dataclasses.replace(world, pool=pool))
 
     def value(self, state: RAMBOState, problem: Problem) -> PolicyValue:
-        """The slow critics' value of the policy's mean action."""
+        """The target critics' value of the policy's mean action."""
         return self._agent.value(state.agent, problem)

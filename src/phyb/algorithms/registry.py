@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from phyb.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from phyb.algorithms.learner import Learner
+    from phyb.algorithms.base import Algorithm
 
 
 class Entry(NamedTuple):
@@ -111,7 +111,7 @@ def title_of(name: str) -> str:
     return ALGORITHMS[name].title if name in ALGORITHMS else name
 
 
-def load(name: str) -> type[Learner[Any, Any]]:
+def load(name: str) -> type[Algorithm[Any, Any]]:
     """The class of an algorithm of the library; nothing else is ever imported, whatever a file may say.
 
     Raises:
@@ -123,7 +123,7 @@ def load(name: str) -> type[Learner[Any, Any]]:
     return getattr(importlib.import_module(module), kind)
 
 
-def find(word: str) -> type[Learner[Any, Any]]:
+def find(word: str) -> type[Algorithm[Any, Any]]:
     """The class a user asks for: an algorithm of the library, or package.module:Class, whose module is imported.
 
     Raises:
@@ -131,7 +131,7 @@ def find(word: str) -> type[Learner[Any, Any]]:
     """
     if word in ALGORITHMS:
         return load(word)
-    from phyb.algorithms.learner import Learner
+    from phyb.algorithms.base import Algorithm
     from phyb.envs.functions import is_function_name, load_function
 
     if not is_function_name(word):
@@ -140,6 +140,6 @@ def find(word: str) -> type[Learner[Any, Any]]:
             "your own as package.module:Class. What they do is listed by: phyb algorithms"
         )
     found: Any = load_function(word, "--algorithm")
-    if not (isinstance(found, type) and issubclass(found, Learner)):
-        raise UsageError(f"--algorithm {word}: is not a class made from phyb.algorithms.learner.Learner.")
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise UsageError(f"--algorithm {word}: is not a class made from phyb.algorithms.base.Algorithm.")
     return found

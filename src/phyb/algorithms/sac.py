@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.problem import Rows
+from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, squash
 from phyb.policy.critics import Critics

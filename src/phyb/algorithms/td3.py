@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.learner import CriticConfig, Metrics
-from phyb.algorithms.problem import Rows
+from phyb.algorithms.base import CriticConfig, Metrics
+from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor
 from phyb.policy.critics import Critics
@@ -44,9 +44,9 @@ class TD3State(NamedTuple):
     """Everything that changes in training."""
 
     actor: Actor
-    slow_actor: Actor
+    target_actor: Actor
     critics: Critics
-    slow_critics: Critics
+    target_critics: Critics
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
     key: PRNGKeyArray
@@ -67,9 +67,9 @@ def start(config: TD3Config, optimizers: Optimizers, key: PRNGKeyArray, observat
     critics = Critics(critic_key, observations, actions, config.policy_hidden)
     return TD3State(
         actor=actor,
-        slow_actor=actor,
+        target_actor=actor,
         critics=critics,
-        slow_critics=critics,
+        target_critics=critics,
         actor_optimizer=start_optimizer(optimizers.actor, actor),
         critic_optimizer=start_optimizer(optimizers.critics, critics),
         key=key,
@@ -79,16 +79,16 @@ def start(config: TD3Config, optimizers: Optimizers, key: PRNGKeyArray, observat
 
 def smoothed_target(
     config: TD3Config,
-    slow_actor: Actor,
-    slow_critics: Critics,
+    target_actor: Actor,
+    target_critics: Critics,
     noise: Float[Array, "rows act"],
     rows: Rows,
     discount: float,
 ) -> Float[Array, " rows"]:
     """`y = r + gamma (1 - terminated) min_j Q'_j(s', clip(pi'(s') + clip(sigma noise, -c, c), -1, 1))`."""
     limit = config.target_noise_clip
-    actions = slow_actor.mode(rows.next_observations) + jnp.clip(config.target_noise * noise, -limit, limit)
-    values = slow_critics(rows.next_observations, jnp.clip(actions, -1.0, 1.0))
+    actions = target_actor.mode(rows.next_observations) + jnp.clip(config.target_noise * noise, -limit, limit)
+    values = target_critics(rows.next_observations, jnp.clip(actions, -1.0, 1.0))
     return rows.rewards + discount * (1.0 - rows.terminated) * jnp.min(values, axis=0)
 
 
@@ -109,7 +109,7 @@ def learn(
     """One update on a batch of rows; the actor goes down `actor_loss(actor, critics, rows)`."""
     key, noise_key = jax.random.split(key)
     noise = jax.random.normal(noise_key, rows.actions.shape)
-    target = smoothed_target(config, state.slow_actor, state.slow_critics, noise, rows, discount)
+    target = smoothed_target(config, state.target_actor, state.target_critics, noise, rows, discount)
     loss, gradient = jax.value_and_grad(critic_loss)(state.critics, rows, target)
     critics, critic_optimizer = gradient_step(optimizers.critics, gradient, state.critic_optimizer, state.critics)
 
@@ -119,8 +119,8 @@ def learn(
         return state._replace(
             actor=actor,
             actor_optimizer=actor_optimizer,
-            slow_actor=move_towards(state.slow_actor, actor, config.target_rate),
-            slow_critics=move_towards(state.slow_critics, critics, config.target_rate),
+            target_actor=move_towards(state.target_actor, actor, config.target_rate),
+            target_critics=move_towards(state.target_critics, critics, config.target_rate),
         )
 
     due = (state.step + 1) % config.actor_every == 0

@@ -16,10 +16,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms import td3
+from phyb.algorithms.base import (
+    PAPER_TRAINING,
+    Algorithm,
+    Metrics,
+    decaying,
+    locomotion_tasks,
+    logged_rows,
+    reward_factor,
+)
 from phyb.algorithms.bc import cloning_error
-from phyb.algorithms.learner import PAPER_TRAINING, Learner, Metrics, decaying, logged_rows, reward_factor, walking
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.algorithms.td3 import TD3Config, TD3State
+from phyb.data.dataset import Rows
 from phyb.policy.actor import Actor
 from phyb.policy.critics import Critics, PolicyValue
 
@@ -59,13 +68,13 @@ def actor_loss(improvement: float, actor: Actor, critics: Critics, rows: Rows) -
     return -improvement / scale * jnp.mean(values) + cloning_error(actor, rows)
 
 
-class TD3BC(Learner[TD3BCConfig, TD3State]):
+class TD3BC(Algorithm[TD3BCConfig, TD3State]):
     """TD3 with an imitating actor."""
 
     name = "td3bc"
     config_class = TD3BCConfig
     presets = PRESETS
-    tasks = walking(TD3BCConfig, PRESETS, steps=50_000)
+    tasks = locomotion_tasks(TD3BCConfig, PRESETS, steps=50_000)
 
     def __init__(self, config: TD3BCConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
@@ -92,5 +101,5 @@ class TD3BC(Learner[TD3BCConfig, TD3State]):
         return state, told | {"cloning_error": cloning_error(state.actor, rows)}
 
     def value(self, state: TD3State, problem: Problem) -> PolicyValue:
-        """The slow critics' value of the policy's action."""
-        return PolicyValue(state.actor, state.slow_critics, reward_factor(problem, self.config.reward_units))
+        """The target critics' value of the policy's action."""
+        return PolicyValue(state.actor, state.target_critics, reward_factor(problem, self.config.reward_units))

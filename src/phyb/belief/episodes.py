@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.belief.backup import BeliefConfig, World, imagine
+from phyb.belief.backup import BeliefConfig
 from phyb.networks import Standardizer
+from phyb.world.model import WorldModel, imagine
 
 Act = Callable[[Float[Array, "drawn rows obs"], PRNGKeyArray], Float[Array, "drawn rows act"]]
 """From observations, and the chance of this step, to actions in [-1, 1]."""
@@ -29,7 +30,7 @@ class Episodes(NamedTuple):
 
 def walk(
     key: PRNGKeyArray,
-    world: World,
+    world: WorldModel,
     config: BeliefConfig,
     members: Int[Array, " drawn"],
     starts: Float[Array, "rows obs"],

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from phyb.algorithms.sac import SACConfig
 from phyb.collection.copies import Act, Chance, Copies, Task, record
-from phyb.collection.learner import Learner, Record, draw
+from phyb.collection.learner import Algorithm, Record, draw
 from phyb.collection.logs import KINDS, Kind, Recorded, package_versions, to_log
 from phyb.collection.settings import CollectConfig
 from phyb.data.files import load_log, save_log
@@ -121,7 +121,7 @@ class _Collection:
         """Record random actions, train, then record what the training led to; files that are there are kept."""
         self._write("random", lambda: [self._random_actions()], "uniform random actions", 0)
         schedule = self.config.schedule(self.task.episode_limit)
-        learner = Learner(self.copies, self.sac, schedule, self.seed, self.store, self.stop)
+        learner = Algorithm(self.copies, self.sac, schedule, self.seed, self.store, self.stop)
         with self.stages.stage("train", "training     ", schedule.rows(len(schedule.rounds))) as advance:
             training = learner.train(advance)
         expert, medium = training.records[-1], self._medium(training.records)

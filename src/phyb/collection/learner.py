@@ -17,11 +17,11 @@ import numpy as np
 from jaxtyping import Float
 
 from phyb.algorithms import sac
-from phyb.algorithms.problem import Rows
 from phyb.algorithms.sac import SACConfig, SACState
 from phyb.collection.copies import Chance, Copies, play
 from phyb.collection.logs import Recorded
 from phyb.collection.settings import Schedule
+from phyb.data.dataset import Rows
 from phyb.errors import DataError, DivergenceError
 from phyb.interrupt import StopRequests
 from phyb.policy.actor import Actor
@@ -56,7 +56,7 @@ class Training:
     """Policies that set a new record, oldest first: the first one to reach any mark is always among them."""
 
 
-class Learner:
+class Algorithm:
     """Trains SAC in a simulator and keeps everything in a store."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is in a log: sizes, ranges, episodes, returns, endings, and anything suspicious."""
+"""What is in a log: sizes, ranges, episodes, returns, termination, and anything suspicious."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def render(description: Description, console: Console) -> None:
     facts.add_row("environment", Text(d.env_id or "not given"))
     facts.add_row("size", f"{d.rows:,} rows, {d.bytes_in_memory / 2**20:,.1f} MiB in memory")
     facts.add_row("one row", f"{_count(d.observation_size, 'observation')}, {_count(d.action_size, 'action')}")
-    endings = f"{d.terminated:,} terminated, {d.truncated:,} truncated, {d.unfinished:,} unfinished"
-    facts.add_row("episodes", f"{d.episodes:,}: {endings}")
+    termination = f"{d.terminated:,} terminated, {d.truncated:,} truncated, {d.unfinished:,} unfinished"
+    facts.add_row("episodes", f"{d.episodes:,}: {termination}")
     facts.add_row("actions at a bound", f"{d.share_of_actions_at_bounds:.1%}")
     console.print(facts)
     console.print()

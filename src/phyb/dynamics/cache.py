@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from phyb.data.log import Log
-from phyb.dynamics.fit import Keeping, Look, PoolConfig, Progress, fit_pool
+from phyb.dynamics.fit import HoldoutCheck, Keeping, PoolConfig, Progress, fit_pool
 from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
 from phyb.dynamics.rows import MOST_HOLDOUT_ROWS, split_rows
@@ -66,7 +66,7 @@ class Found:
     """A pool, where it is kept, and how it came about."""
 
     pool: Pool
-    curve: list[Look]
+    curve: list[HoldoutCheck]
     """Its learning curve."""
     trained: bool
     """False if it was found."""
@@ -132,8 +132,8 @@ def cached_pool(
     return Found(pool, curve, trained=True)
 
 
-def _read_curve(about: dict[str, Any]) -> list[Look]:
+def _read_curve(about: dict[str, Any]) -> list[HoldoutCheck]:
     try:
-        return [Look.read(look) for look in about["curve"]]
+        return [HoldoutCheck.read(look) for look in about["curve"]]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"a kept pool has no learning curve ({error})") from error

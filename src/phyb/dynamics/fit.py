@@ -76,11 +76,11 @@ class MemberState(NamedTuple):
     best_nll: Float[Array, ""]
     best_moving_nll: Float[Array, ""]
     """The best weights' loss without outputs that never change, whose predicted noise shrinks for ever."""
-    stale_looks: Int[Array, ""]
+    stale_checks: Int[Array, ""]
     steps: Int[Array, ""]
 
 
-class Look(NamedTuple):
+class HoldoutCheck(NamedTuple):
     """A pool in training as a look at the hold-out rows finds it."""
 
     steps: int
@@ -91,7 +91,7 @@ class Look(NamedTuple):
     """The same without outputs that never change; NaN where an earlier version did not record it."""
 
     @classmethod
-    def read(cls, stored: Any) -> Look:
+    def read(cls, stored: Any) -> HoldoutCheck:
         """A look as JSON keeps it; one of an earlier version has two numbers."""
         steps, loss, *rest = stored
         return cls(int(steps), float(loss), float(rest[0]) if rest else float("nan"))
@@ -127,7 +127,7 @@ def fit_pool(
     progress: Progress | None = None,
     keeping: Keeping | None = None,
     rows_in: Path | None = None,
-) -> tuple[Pool, list[Look]]:
+) -> tuple[Pool, list[HoldoutCheck]]:
     """Train a pool on a log; also gives its learning curve, group of members after group.
 
     Args:
@@ -160,7 +160,7 @@ def fit_pool(
                 done = before + members * int(group.state.steps[0])
                 progress(done, total, group.curve[-1].loss if group.curve else float("nan"))
 
-        while group.looks < looks and not bool(jnp.all(group.state.stale_looks >= config.model_patience)):
+        while group.looks < looks and not bool(jnp.all(group.state.stale_checks >= config.model_patience)):
             group.advance(train, config, done_weight, tell)
             group.state = _look(group.state, holdout, config, done_weight)
             group.looks += 1
@@ -172,7 +172,7 @@ def fit_pool(
                 )
             done = finished + members * group.looks * config.model_check_every
             losses = (float(jnp.mean(loss)) for loss in (group.state.best_nll, group.state.best_moving_nll))
-            group.curve.append(Look(done // config.pool_size, *losses))
+            group.curve.append(HoldoutCheck(done // config.pool_size, *losses))
         group.finish()
         finished += members * group.looks * config.model_check_every
         curve += group.curve
@@ -187,7 +187,7 @@ class _Group:
     def __init__(self, name: str, state: MemberState, keeping: Keeping | None) -> None:
         self.state = state
         self.looks = 0
-        self.curve: list[Look] = []
+        self.curve: list[HoldoutCheck] = []
         self._keeping = keeping
         self._pieces = Pieces(keeping.stop if keeping is not None else None)
         self._name = "" if keeping is None else f"{keeping.folder}/members-{name}.safetensors"
@@ -204,7 +204,7 @@ class _Group:
         kept = store.load_tree(self._name, self.state)
         try:
             looks, finished = int(about["looks"]), bool(about["finished"])
-            curve = [Look.read(look) for look in about["curve"]]
+            curve = [HoldoutCheck.read(look) for look in about["curve"]]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{self._name}: does not say how far it is ({error}).") from error
         self.state, self.looks, self.curve = kept, looks, curve
@@ -337,8 +337,8 @@ def _look(state: MemberState, holdout: Rows, config: PoolConfig, done_weight: fl
             best=select(better, member.model, member.best),
             best_nll=jnp.where(jnp.isfinite(nll), jnp.minimum(nll, member.best_nll), nll),
             best_moving_nll=jnp.where(better, moving_nll, member.best_moving_nll),
-            stale_looks=jnp.where(better, 0, member.stale_looks + 1),
+            stale_checks=jnp.where(better, 0, member.stale_checks + 1),
         )
-        return select(member.stale_looks < config.model_patience, looked, member)
+        return select(member.stale_checks < config.model_patience, looked, member)
 
     return jax.vmap(one)(state)

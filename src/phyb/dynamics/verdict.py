@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from phyb.dynamics.fit import Look, PoolConfig
+from phyb.dynamics.fit import HoldoutCheck, PoolConfig
 from phyb.errors import PoorPoolError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Training(TypedDict):
     """They ran out of steps, and `late_gain` is above 2 %; None where that is not known."""
 
 
-def how_training_ended(curve: Sequence[Look], config: PoolConfig, moving_outputs: int) -> Training:
+def how_training_ended(curve: Sequence[HoldoutCheck], config: PoolConfig, moving_outputs: int) -> Training:
     """Whether hold-out loss had settled when training ended.
 
     The loss is a sum of -log p over the outputs that move, so that a fall by g nats in all makes the predicted error of
@@ -46,7 +46,7 @@ def how_training_ended(curve: Sequence[Look], config: PoolConfig, moving_outputs
         moving_outputs: D.
     """
     looks = -(-config.model_steps // config.model_check_every)
-    groups: list[list[Look]] = []
+    groups: list[list[HoldoutCheck]] = []
     for look in curve:
         # Best losses never rise inside a group.
         if not groups or len(groups[-1]) == looks or look.loss > groups[-1][-1].loss:

@@ -13,7 +13,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
+from phyb.data.dataset import Rows
 from phyb.errors import DivergenceError, UsageError
 from phyb.interrupt import Pieces
 from phyb.networks import MLP, Standardizer, gradient_step, move_towards, start_optimizer

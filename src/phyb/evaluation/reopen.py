@@ -11,15 +11,15 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from phyb.algorithms.learner import Learner
+from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, make_problem
 from phyb.algorithms.registry import load
 from phyb.data.log import Log
 from phyb.dynamics.cache import cache_folder, cached_pool, is_cached, pool_key
 from phyb.dynamics.pool import Pool
-from phyb.envs import endings, rewards
-from phyb.envs.endings import Ending
+from phyb.envs import rewards, termination
 from phyb.envs.tasks import find_task
+from phyb.envs.termination import Termination
 from phyb.errors import DataError, UsageError
 from phyb.pipeline import open_log
 from phyb.report.source import mapping, text
@@ -97,33 +97,33 @@ def find_log(run: FinishedRun, data: str | os.PathLike[str] | Log | None) -> Log
     return log
 
 
-def ending_of(run: FinishedRun, log: Log) -> Ending:
+def termination_of(run: FinishedRun, log: Log) -> Termination:
     """When episodes end, as the run took it."""
     task = find_task(text(run.config.get("env_id")) or log.env_id or "")
-    return endings.resolve(run.settings.training.termination, task)
+    return termination.resolve(run.settings.training.termination, task)
 
 
 def own_pool_key(run: FinishedRun, log: Log) -> str | None:
     """The name of the pool that the run was trained against, if it learned models."""
-    learn = ending_of(run, log).how == "learned"
+    learn = termination_of(run, log).rule == "learned"
     return None if run.settings.pool is None else pool_key(log, run.settings.pool, run.seed, learn)
 
 
 def problem_of(run: FinishedRun, log: Log, cache: Path, stages: Stages) -> Problem:
     """The problem the run was given: its log with its pool, found in the cache or trained again."""
-    ending = ending_of(run, log)
+    termination = termination_of(run, log)
     return make_problem(
         log,
-        _find_pool(run, log, ending, cache, stages),
+        _find_pool(run, log, termination, cache, stages),
         discount=run.config["resolved"]["discount"],
         horizon=run.config["resolved"]["horizon"],
-        termination=ending.how,
+        termination=termination.rule,
         reward=rewards.resolve(run.settings.training.reward),
     )
 
 
-def _find_pool(run: FinishedRun, log: Log, ending: Ending, cache: Path, stages: Stages) -> Pool:
-    config, learn = run.settings.pool, ending.how == "learned"
+def _find_pool(run: FinishedRun, log: Log, termination: Termination, cache: Path, stages: Stages) -> Pool:
+    config, learn = run.settings.pool, termination.rule == "learned"
     assert config is not None, "the judge has a pool"
     if not is_cached(log, config, run.seed, learn_termination=learn, folder=cache):
         stages.tell(
@@ -142,7 +142,7 @@ def _find_pool(run: FinishedRun, log: Log, ending: Ending, cache: Path, stages: 
         ).pool
 
 
-def kept_states(run: FinishedRun, problem: Problem) -> Iterator[tuple[int, Learner[Any, Any], Any]]:
+def kept_states(run: FinishedRun, problem: Problem) -> Iterator[tuple[int, Algorithm[Any, Any], Any]]:
     """Step, algorithm and state of every kept checkpoint, oldest first."""
     algorithm = load(run.config["algorithm"])(run.settings.agent, run.settings.training.steps)
     blank = eqx.filter_eval_shape(algorithm.init, jax.random.key(0), problem)

@@ -26,7 +26,15 @@ from phyb.errors import UsageError
 from phyb.evaluation.advice import advice
 from phyb.evaluation.belief_return import belief_returns
 from phyb.evaluation.fitted_q import FittedQConfig, check_fit, fit_q, steps_of_fit
-from phyb.evaluation.reopen import FinishedRun, ending_of, find_log, finished_run, kept_states, own_pool_key, problem_of
+from phyb.evaluation.reopen import (
+    FinishedRun,
+    find_log,
+    finished_run,
+    kept_states,
+    own_pool_key,
+    problem_of,
+    termination_of,
+)
 from phyb.policy.policy import Policy, load_policy
 from phyb.report.source import mapping, number, read_run
 from phyb.storage.files import read_json
@@ -108,7 +116,7 @@ def select_policies(
             "trained_on_pool": [run.name for run in finished if own_pool_key(run, log) == key],
             "discount": problem.discount,
             "horizon": problem.horizon,
-            "termination": ending_of(judge, log).name,
+            "termination": termination_of(judge, log).name,
             "belief": dataclasses.asdict(belief),
             "episodes": episodes,
             "seed": seed,

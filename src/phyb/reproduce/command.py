@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from phyb.algorithms.learner import Changes
+from phyb.algorithms.base import Changes
 from phyb.errors import PhybError, UsageError
 from phyb.interrupt import stop_requests
 from phyb.reproduce import figure, tables

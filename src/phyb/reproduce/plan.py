@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from phyb.algorithms.learner import Changes
+from phyb.algorithms.base import Changes
 from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.errors import UsageError
 from phyb.training.config import refuse_other_settings

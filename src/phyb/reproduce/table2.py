@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from phyb.algorithms.learner import Changes
+from phyb.algorithms.base import Changes
 from phyb.algorithms.registry import title_of
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.oracle import rule_return, solve

@@ -21,7 +21,7 @@ BLOCK_BYTES = 16 * 2**20
 """What is computed on the way takes a few times this much memory."""
 
 ROWS_SUFFIX = ".rows"
-"""Ending of such files: plain numbers without a header, whose type and shape are kept elsewhere."""
+"""Termination of such files: plain numbers without a header, whose type and shape are kept elsewhere."""
 
 
 def blocks(array: np.ndarray) -> Iterator[slice]:

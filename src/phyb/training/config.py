@@ -37,7 +37,7 @@ def write_or_compare_config(job: Job, preset_name: str) -> None:
         "resolved": {
             "discount": job.discount,
             "horizon": job.horizon,
-            "termination": job.ending.name,
+            "termination": job.termination.name,
             "reward": job.settings.training.reward,
         },
         "settings": job.settings.to_json(),

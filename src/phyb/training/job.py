@@ -7,11 +7,11 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from phyb.algorithms.learner import Learner
+from phyb.algorithms.base import Algorithm
 from phyb.data.log import Log
-from phyb.envs.endings import Ending
 from phyb.envs.functions import RowFunction
 from phyb.envs.tasks import Task
+from phyb.envs.termination import Termination
 from phyb.evaluation.returns import runs_fast
 from phyb.interrupt import StopRequests
 from phyb.training.folder import RunFolder
@@ -29,10 +29,10 @@ class Job:
     """One run of `phyb.train`."""
 
     name: str
-    algorithm: Learner[Any, Any]
+    algorithm: Algorithm[Any, Any]
     log: Log
     task: Task | None
-    ending: Ending
+    termination: Termination
     reward: RowFunction | None
     env_id: str | None
     settings: Settings

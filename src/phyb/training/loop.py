@@ -37,7 +37,7 @@ class Algorithm(Protocol[State]):
         """One update and its metrics."""
         ...
 
-    def reconsider(self, state: State, problem: Problem) -> State:
+    def before_evaluation(self, state: State, problem: Problem) -> State:
         """What to go on with, asked before every look at the policy."""
         ...
 
@@ -129,7 +129,7 @@ def optimize(
             while True:
                 if at.in_chunk == 0:
                     if at.evaluated < at.step and _due(at.step, config.evaluate_every, config):
-                        settled = _reconsider(algorithm, state, problem)
+                        settled = _before_evaluation(algorithm, state, problem)
                         at.evaluation, at.evaluated = evaluate(settled, at.step), at.step
                         state = settled  # not before: a look that is broken off is repeated as a whole
                         metrics.write("evaluation", at.step, at.evaluation)
@@ -185,8 +185,8 @@ def _updates(
 
 
 @eqx.filter_jit
-def _reconsider(algorithm: Algorithm[State], state: State, problem: Problem) -> State:
-    return algorithm.reconsider(state, problem)
+def _before_evaluation(algorithm: Algorithm[State], state: State, problem: Problem) -> State:
+    return algorithm.before_evaluation(state, problem)
 
 
 def _chunk_end(step: int, config: TrainingConfig) -> int:

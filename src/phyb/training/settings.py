@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_ori
 
 from phyb.algorithms.registry import find, load
 from phyb.dynamics.fit import PoolConfig
-from phyb.envs import endings, rewards
+from phyb.envs import rewards, termination
 from phyb.envs.tasks import task_of
 from phyb.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from phyb.algorithms.learner import Changes, Learner
+    from phyb.algorithms.base import Algorithm, Changes
 
 Preset = Literal["cpu", "paper", "released"]
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class TrainingConfig:
     rewards of the log are then computed anew by it. Less is left to learn, and nothing of it can be exploited."""
 
     def __post_init__(self) -> None:
-        endings.check_word(self.termination)
+        termination.check_word(self.termination)
         rewards.check_word(self.reward)
 
 
@@ -82,7 +82,7 @@ class Settings:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, content: Any, algorithm: str | type[Learner[Any, Any]] = "phyb") -> Settings:
+    def from_json(cls, content: Any, algorithm: str | type[Algorithm[Any, Any]] = "phyb") -> Settings:
         """The settings that `to_json` wrote, of an algorithm of the library or of the class given.
 
         Raises:
@@ -94,7 +94,7 @@ class Settings:
         return _build(cls, empty | content if isinstance(content, dict) else content, types=kinds)
 
 
-def preset(name: Preset = "cpu", algorithm: str | type[Learner[Any, Any]] = "phyb", dataset: str = "") -> Settings:
+def preset(name: Preset = "cpu", algorithm: str | type[Algorithm[Any, Any]] = "phyb", dataset: str = "") -> Settings:
     """The settings of a preset.
 
     Args:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from phyb.data._assemble import rebuild_successors
-from phyb.envs.endings import Disagreement, Ending, compare, resolve
 from phyb.envs.tasks import TERMINATION_RULES, Task, find_task
+from phyb.envs.termination import Disagreement, Termination, compare, resolve
 from phyb.errors import UsageError
 
 MODULE = """
@@ -66,29 +66,29 @@ def rows(count=300):
     ],
 )
 def test_auto_takes_the_rule_of_the_task_by_its_name(env_id, name):
-    assert resolve("auto", find_task(env_id)) == Ending(name, TERMINATION_RULES[name])
+    assert resolve("auto", find_task(env_id)) == Termination(name, TERMINATION_RULES[name])
 
 
 @pytest.mark.parametrize("task", [None, Task("Mine-v0", "mine", 10)])
 def test_auto_learns_where_no_rule_is_known(task):
-    assert resolve("auto", task) == Ending("learned", "learned")
+    assert resolve("auto", task) == Termination("learned", "learned")
 
 
 @pytest.mark.parametrize("word", ["learned", "none", *TERMINATION_RULES])
 def test_a_word_wins_over_the_task(word):
     found = resolve(word, find_task("Hopper-v5"))
     assert found.name == word
-    assert found.how == TERMINATION_RULES.get(word, word)
+    assert found.rule == TERMINATION_RULES.get(word, word)
 
 
 def test_a_function_of_rows_serves_every_shape_that_imagination_asks_for(module):
     ending = resolve(f"{module}:low", None)
     assert ending.name == "endings_of_mine:low"
-    assert callable(ending.how)
+    assert callable(ending.rule)
     observations, actions, successors, expected = rows(24)
     assert compare(ending, observations, actions, successors, expected) == Disagreement(0, 0)
     many = jnp.asarray(successors).reshape(3, 2, 4, 2)  # members, samples, rows; observations have rows only
-    found = ending.how(jnp.asarray(observations[:4]), jnp.asarray(actions[:4]), many)
+    found = ending.rule(jnp.asarray(observations[:4]), jnp.asarray(actions[:4]), many)
     np.testing.assert_array_equal(found, expected.reshape(3, 2, 4))
 
 
@@ -130,7 +130,7 @@ def test_a_function_that_gives_anything_but_booleans_per_row_is_refused(module, 
 def test_disagreement_is_counted_by_its_kind(monkeypatch):
     monkeypatch.setattr("phyb.envs.functions._ROWS_AT_ONCE", 64)  # several blocks, the last one short
     observations, actions, successors, flags = rows()
-    ending = Ending("low", lambda here, action, there: there[..., 0] < 0.5)
+    ending = Termination("low", lambda here, action, there: there[..., 0] < 0.5)
     assert not compare(ending, observations, actions, successors, flags)
     changed = flags.copy()
     changed[np.flatnonzero(flags)[:3]] = False
@@ -140,7 +140,7 @@ def test_disagreement_is_counted_by_its_kind(monkeypatch):
 
 @pytest.mark.parametrize("word", ["learned", "none"])
 def test_what_is_no_rule_has_nothing_to_disagree_about(word):
-    assert not compare(Ending(word, word), *rows())
+    assert not compare(Termination(word, word), *rows())
 
 
 def test_successors_borrowed_from_the_next_episode_are_found_out_and_ours_are_not_borrowed():

@@ -18,12 +18,12 @@ _OPTION = "--termination"
 
 
 @dataclasses.dataclass(frozen=True)
-class Ending:
+class Termination:
     """How imagined episodes end, and the name under which the run records it."""
 
     name: str
     """"learned", "none", the name of a known rule, or package.module:function."""
-    how: TerminationRule | Literal["learned", "none"]
+    rule: TerminationRule | Literal["learned", "none"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def check_word(word: str) -> None:
         )
 
 
-def resolve(word: str, task: Task | None) -> Ending:
+def resolve(word: str, task: Task | None) -> Termination:
     """What `--termination` means for a task.
 
     Args:
@@ -70,18 +70,18 @@ def resolve(word: str, task: Task | None) -> Ending:
     if word == "auto":
         rule = task.termination if task is not None else None
         if rule is None:
-            return Ending("learned", "learned")
+            return Termination("learned", "learned")
         known = (name for name, candidate in TERMINATION_RULES.items() if candidate is rule)
-        return Ending(next(known, "rule"), rule)
+        return Termination(next(known, "rule"), rule)
     if word == "learned" or word == "none":
-        return Ending(word, word)
+        return Termination(word, word)
     if word in TERMINATION_RULES:
-        return Ending(word, TERMINATION_RULES[word])
-    return Ending(word, on_rows(load_function(word, _OPTION), f"{_OPTION} {word}", bool))
+        return Termination(word, TERMINATION_RULES[word])
+    return Termination(word, on_rows(load_function(word, _OPTION), f"{_OPTION} {word}", bool))
 
 
 def compare(
-    ending: Ending,
+    termination: Termination,
     observations: Float[np.ndarray, "rows obs"],
     actions: Float[np.ndarray, "rows act"],
     next_observations: Float[np.ndarray, "rows obs"],
@@ -94,7 +94,7 @@ def compare(
     Raises:
         UsageError: the rule fails on these rows, or does not give one boolean per row.
     """
-    if isinstance(ending.how, str):
+    if isinstance(termination.rule, str):
         return Disagreement(0, 0)
-    ends = on_log(ending.how, f"{_OPTION} {ending.name}", observations, actions, next_observations)
+    ends = on_log(termination.rule, f"{_OPTION} {termination.name}", observations, actions, next_observations)
     return Disagreement(int(np.sum(ends & ~terminated)), int(np.sum(~ends & terminated)))

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.problem import Problem, Rows
+from phyb.algorithms.problem import Problem
 from phyb.belief.backup import Value
+from phyb.data.dataset import Rows
 from phyb.policy.policy import Policy
 
 Config = TypeVar("Config")
@@ -21,7 +22,7 @@ Changes = Mapping[str, Any]
 """Settings by name that differ from their defaults; a group of settings is a mapping of its own."""
 
 
-class Learner(Generic[Config, State]):
+class Algorithm(Generic[Config, State]):
     """An algorithm with its settings; `init`, `update` and `policy` are pure functions of what they are given.
 
     Class attributes say the rest: `name` on the command line and in folder names; `config_class`, the dataclass of
@@ -61,7 +62,7 @@ class Learner(Generic[Config, State]):
         """One update and its metrics; compiled, so that it may not look at numbers to decide what to do."""
         raise NotImplementedError
 
-    def reconsider(self, state: State, problem: Problem) -> State:
+    def before_evaluation(self, state: State, problem: Problem) -> State:
         """What to go on with, asked before every look at the policy; if not said otherwise, the state as it is."""
         return state
 
@@ -80,7 +81,7 @@ class Learner(Generic[Config, State]):
 
 
 @dataclasses.dataclass(frozen=True)
-class LearnerConfig:
+class AlgorithmConfig:
     """Settings that most algorithms have. Subclasses add their own, and change these defaults where they differ."""
 
     policy_hidden: tuple[int, ...] = (256, 256)
@@ -95,13 +96,13 @@ class LearnerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class CriticConfig(LearnerConfig):
+class CriticConfig(AlgorithmConfig):
     """Settings of algorithms that learn values."""
 
     critic_learning_rate: float = 3e-4
     """Step of the critics' optimiser. Lower is steadier, higher tracks a changing policy."""
     target_rate: float = 5e-3
-    """Share by which the slow critics follow per update. Lower is steadier and slower."""
+    """Share by which the target critics follow per update. Lower is steadier and slower."""
     reward_units: Literal["log", "range", "returns"] = "log"
     """log: rewards as they are, which most papers take; range: divided by their range, so that other settings mean the
     same whatever the log's units; returns: times 1000 / the range of the returns of episodes. In larger units entropy,
@@ -112,10 +113,10 @@ PAPER_TRAINING: Changes = {"log_every": 1000, "evaluate_every": 5000, "checkpoin
 """How the preset "paper" records its long runs, and the discount that all these papers take."""
 
 
-def walking(
+def locomotion_tasks(
     config: type, presets: Mapping[str, Changes], steps: int, pool: Changes | None = None, **changes: Any
 ) -> Mapping[str, Mapping[str, Changes]]:
-    """The `tasks` of an algorithm whose "cpu" takes its published settings for walking bodies, for so many updates.
+    """The `tasks` of an algorithm whose "cpu" takes its published settings for locomotion, for so many updates.
 
     `changes` are settings in which it differs from them all the same.
     """
