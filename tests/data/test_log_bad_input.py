@@ -283,7 +283,6 @@ def test_hdf5_chunks_larger_than_their_data_do_not_take_memory(tmp_path):
 
 def test_a_log_larger_than_the_machine_is_refused(tmp_path, suffix, monkeypatch):
     path = WRITERS[suffix](tmp_path / f"log{suffix}", file_arrays(example_log()))
-    monkeypatch.setattr("phyb.data._guard._CAN_FORK", False)  # another process would see the true size
     monkeypatch.setattr("os.sysconf", lambda name: 10)
     refused(path, "GiB of memory", "--rows-in disk")
 

@@ -2,15 +2,13 @@
 
 import dataclasses
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from log_examples import example_log, file_arrays, logs, write_hdf5, write_npz
 
-from phyb.data import _hdf5, disk, load_log, save_log, validate
+from phyb.data import disk, load_log, save_log, validate
 from phyb.data.disk import log_on_disk, open_log, put_on_disk
-from phyb.data.files import log_shape
 from phyb.data.log import FIELDS
 from phyb.errors import BusyError, DataError
 from phyb.storage import mapped
@@ -99,16 +97,6 @@ def test_a_bad_log_is_refused_in_the_same_words_and_leaves_nothing(tmp_path, cha
     assert not list((tmp_path / "rows").rglob("*.rows"))
 
 
-@pytest.mark.parametrize("chunks", [None, (7, 2), (40, 3)])
-def test_pieces_of_a_data_set_make_up_the_whole(tmp_path, chunks, monkeypatch):
-    monkeypatch.setattr(_hdf5, "BLOCK_BYTES", 100)
-    with h5py.File(tmp_path / "log.hdf5", "w") as file:
-        whole = np.arange(120.0).reshape(40, 3)
-        pieces = list(_hdf5.in_pieces(file.create_dataset("x", data=whole, chunks=chunks)))
-    np.testing.assert_array_equal(np.concatenate(pieces), whole)
-    assert [len(piece) for piece in pieces[:-1]] == {None: [], (7, 2): [7] * 5, (40, 3): []}[chunks]
-
-
 @pytest.fixture
 def path(tmp_path):
     save_log(example_log(), tmp_path / "log.hdf5")
@@ -162,11 +150,3 @@ def test_who_finds_another_process_writing_waits(path, tmp_path, monkeypatch):
         with pytest.raises(TimeoutError):
             log_on_disk(path, tmp_path / "rows", waiting=waiting)
     assert "is in use by process" in told[0]
-
-
-def test_the_shape_of_a_log_is_read_from_its_header(path, tmp_path):
-    assert log_shape(path) == (40, 3, 2)
-    save_log(example_log(), tmp_path / "log.npz")
-    assert log_shape(tmp_path / "log.npz") is None
-    with pytest.raises(DataError, match="no such file"):
-        log_shape(tmp_path / "nothing.hdf5")

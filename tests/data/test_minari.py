@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from phyb.data import load_log
+from phyb.data.files import log_header
+from phyb.data.formats import LogHeader
 from phyb.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -54,6 +56,20 @@ def test_episodes_become_rows_with_true_successors(cache, by_name):
     np.testing.assert_array_equal(np.flatnonzero(log.truncated), [6, 8], "the last was cut where recording stopped")
     np.testing.assert_array_equal((log.action_low, log.action_high), ([-2], [2]))
     assert log.provenance["minari"]["algorithm_name"] == "random"
+
+
+def test_the_header_of_a_data_set_gives_its_id_and_environment(cache):
+    write(cache)
+    assert log_header("minari:pendulum/test-v0") == LogHeader(9, 3, 1, "Pendulum-v1", "pendulum/test-v0")
+
+
+def test_episodes_of_different_width_are_refused(cache):
+    path = write(cache)
+    with h5py.File(path, "a") as file:
+        del file["episode_1/observations"]
+        file["episode_1/observations"] = np.zeros((4, 2))
+    with pytest.raises(DataError, match="observations: has another width"):
+        load_log(path)
 
 
 def test_more_than_ten_episodes_come_in_the_order_of_their_numbers(cache):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,70 +10,31 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from phyb.data._checks import check_actions, check_arrays, check_connected, problem, rows_outside
+from phyb.data._checks import check_actions, check_arrays, check_connected, rows_outside
+from phyb.data._limits import problem
+from phyb.data.formats import FILE_KEYS, FORMAT_VERSION, FileContent, provenance_of
 from phyb.data.log import Log
 from phyb.storage.mapped import blocks, rows_where, write_rows
 
-FORMAT_VERSION = 1
-FILE_KEYS = {
-    "observations": ("observations",),
-    "actions": ("actions",),
-    "rewards": ("rewards",),
-    "next_observations": ("next_observations",),
-    "terminated": ("terminals", "terminated"),
-    "truncated": ("timeouts", "truncated"),
-}
-"""Each field of the schema with the names it may have in a file; the first is the one we write."""
-METADATA = ("env_id", "action_low", "action_high", "provenance", "phyb_format")
-_OPTIONAL = ("next_observations", "truncated")
 
-
-@dataclasses.dataclass(frozen=True)
-class Raw:
-    """What a file holds: by field the stored arrays and their names there; metadata; other attributes."""
-
-    arrays: Mapping[str, np.ndarray]
-    keys: Mapping[str, str]
-    metadata: Mapping[str, Any]
-    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def find_keys(present: list[str], source: str) -> dict[str, str]:
-    """Which key of the file holds which field. Raises when a field is missing or given twice."""
-    found: dict[str, str] = {}
-    for field, names in FILE_KEYS.items():
-        keys = [name for name in names if name in present]
-        if len(keys) > 1:
-            raise problem(source, keys[0], f"is given twice, also as {keys[1]}", "Keep one of the two")
-        if keys:
-            found[field] = keys[0]
-        elif field not in _OPTIONAL:
-            listing = ", ".join(sorted(present)[:20]) or "nothing"
-            raise problem(source, names[0], f"is missing; the file holds {listing}", "Add it; see docs/data.md")
-    if "next_observations" not in found and "truncated" not in found:
-        advice = "Without both, episode ends are unknown: add timeouts (all False if there were none)"
-        raise problem(source, "timeouts", "is missing, and so is next_observations", advice)
-    return found
-
-
-def assemble(raw: Raw, source: str, action_bounds: tuple[ArrayLike, ArrayLike] | None) -> Log:
+def assemble(content: FileContent, source: str, action_bounds: tuple[ArrayLike, ArrayLike] | None) -> Log:
     """Turn what a file holds into a checked log; every liberty taken is recorded in its provenance."""
-    provenance = _provenance(raw, source)
+    provenance = _provenance(content, source)
     assumed: dict[str, str] = {}
     arrays = {}
     for field in FILE_KEYS:
-        if field in raw.arrays:
-            array = raw.arrays[field]
+        if field in content.arrays:
+            array = content.arrays[field]
             array = array[:, 0] if array.ndim == 2 and field in ("rewards", "terminated", "truncated") else array
             is_flag = field in ("terminated", "truncated")
-            arrays[field] = _flags(array, raw.keys[field], source) if is_flag else to_float32(array)
+            arrays[field] = _flags(array, content.keys.get(field, field), source) if is_flag else to_float32(array)
     if "truncated" not in arrays:
         arrays["truncated"] = np.zeros(len(arrays["rewards"]), bool)
         assumed["timeouts"] = "absent from the file, taken as False on every row"
-    check_arrays(arrays, source, raw.keys)
+    check_arrays(arrays, source, content.keys)
 
     actions = arrays["actions"]
-    low, high = _bounds(raw, actions, action_bounds, assumed, source)
+    low, high = _bounds(content, actions, action_bounds, assumed, source)
     check_actions(actions, low, high, source)
     _, moved = rows_where(actions, lambda block: ((actions[block] < low) | (actions[block] > high)).any(axis=1))
     if moved:
@@ -87,7 +46,7 @@ def assemble(raw: Raw, source: str, action_bounds: tuple[ArrayLike, ArrayLike] |
         arrays, provenance["dropped_rows"] = rebuild_successors(arrays, source)
     if assumed:
         provenance["assumed"] = {**_group(provenance, "assumed"), **assumed}
-    env_id = raw.metadata.get("env_id")
+    env_id = content.metadata.get("env_id")
     log = Log(**arrays, action_low=low, action_high=high, env_id=env_id, provenance=provenance)
     check_connected(log.observations, log.next_observations, log.episode_ends, source)
     return log
@@ -151,14 +110,14 @@ def _flags(array: np.ndarray, key: str, source: str) -> Bool[np.ndarray, " rows"
 
 
 def _bounds(
-    raw: Raw,
+    content: FileContent,
     actions: Float[np.ndarray, "rows act"],
     given: tuple[ArrayLike, ArrayLike] | None,
     assumed: dict[str, str],
     source: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     size = actions.shape[1]
-    low, high = raw.metadata.get("action_low"), raw.metadata.get("action_high")
+    low, high = content.metadata.get("action_low"), content.metadata.get("action_high")
     if given is not None:
         low, high = given
     elif low is None and high is None:
@@ -182,21 +141,14 @@ def _spread(bound: Any, size: int, name: str, source: str) -> np.ndarray:
     return to_float32(np.full(size, array.item()) if array.size == 1 else array)
 
 
-def _provenance(raw: Raw, source: str) -> dict[str, Any]:
-    version = raw.metadata.get("phyb_format", FORMAT_VERSION)
+def _provenance(content: FileContent, source: str) -> dict[str, Any]:
+    version = content.metadata.get("phyb_format", FORMAT_VERSION)
     if not isinstance(version, int | np.integer) or version > FORMAT_VERSION:
         found = f"is {version}; this version of phyb reads up to {FORMAT_VERSION}"
         raise problem(source, "phyb_format", found, "Install a newer phyb")
-    text = raw.metadata.get("provenance")
-    provenance: dict[str, Any] = {}
-    if text is not None:
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError):
-            content = text
-        provenance = dict(content) if isinstance(content, dict) else {"note": content}
-    if raw.attributes:
-        provenance["attributes"] = {**_group(provenance, "attributes"), **raw.attributes}
+    provenance = provenance_of(content.metadata)
+    if content.attributes:
+        provenance["attributes"] = {**_group(provenance, "attributes"), **content.attributes}
     return provenance
 
 

@@ -1,156 +1,136 @@
-"""HDF5 in D4RL layout. Nothing outside the file is opened, and headers are judged before data is read."""
+"""HDF5 in the layout of D4RL or Minari. Files are read in a process of their own, see `_hdf5_child`."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
 
 import h5py
-import h5py.h5l
-import h5py.h5t
 import numpy as np
 
-from phyb.data._assemble import FILE_KEYS, FORMAT_VERSION, METADATA, Raw, find_keys
-from phyb.data._checks import bytes_of, check_declaration, check_explained, check_memory, problem
+from phyb.data._assemble import to_float32
+from phyb.data._limits import check_memory, problem
 from phyb.data._minari import KEYS as EPISODE_KEYS
-from phyb.data._minari import episodes_in, judge_episodes
+from phyb.data._minari import describe_data_set, find_data_set
+from phyb.data.formats import FILE_KEYS, FileContent, LogFormat, LogHeader, header_of, metadata_of
 from phyb.data.log import Log
-from phyb.storage.mapped import BLOCK_BYTES
+from phyb.errors import DataError
+from phyb.storage.mapped import ROWS_SUFFIX, blocks, new_array
 
-_MAX_ATTRIBUTE_BYTES = 16 * 2**20
-_MAX_FOREIGN_TEXT = 10_000
-_CHUNKS_AT_ONCE = 1024
-_SIMPLE_TYPES = (h5py.h5t.TypeStringID, h5py.h5t.TypeIntegerID, h5py.h5t.TypeFloatID, h5py.h5t.TypeEnumID)
-
-
-def read_hdf5(path: str | os.PathLike[str], source: str) -> Raw:
-    """Read the fields and attributes of an HDF5 file, as stored."""
-    with judged(path, source) as (raw, _):
-        return dataclasses.replace(raw, arrays={field: dataset[...] for field, dataset in raw.arrays.items()})
-
-
-def shapes_of(raw: Raw) -> dict[str, tuple[int, ...]]:
-    """The shape of each field that is stored as one data set."""
-    return {field: data.shape for field, data in raw.arrays.items() if isinstance(data, h5py.Dataset)}
+# With a bare phyb.data the child imports only what it needs, in half the time.
+_CHILD = """
+import sys, types
+sys.path[:] = sys.argv[3:]
+package = sys.modules["phyb.data"] = types.ModuleType("phyb.data")
+package.__path__ = [sys.argv[2]]
+from phyb.data._hdf5_child import main
+main(sys.argv[1])
+"""
 
 
-def in_pieces(dataset: Any) -> Iterator[np.ndarray]:
-    """A data set, some of its chunks at a time; what is small, or not stored as one data set, comes whole."""
-    if not isinstance(dataset, h5py.Dataset) or bytes_of(dataset.shape, dataset.dtype) <= BLOCK_BYTES:
-        yield dataset[...]
-        return
-    chunk = dataset.chunks[0] if dataset.chunks else _CHUNKS_AT_ONCE
-    row = bytes_of(dataset.shape[1:], dataset.dtype)
-    # The library takes kilobytes for each chunk that a piece touches.
-    step = chunk * max(1, min(_CHUNKS_AT_ONCE, BLOCK_BYTES // (chunk * row)))
-    for first in range(0, dataset.shape[0], step):
-        yield dataset[first : first + step]
+class HDF5(LogFormat):
+    """One data set per field, or one group per episode, and attributes."""
+
+    title = "HDF5"
+
+    def read(self, path: Path, source: str, rows_in: Path | None = None) -> FileContent:
+        """With `rows_in`, numbers go to files in that folder, a block at a time; flags stay in memory."""
+        arrays, found = _ask(path, source, True, rows_in)
+        return FileContent(arrays, found["keys"], _metadata(path, found), found["attributes"])
+
+    def header(self, path: Path, source: str) -> LogHeader:
+        _, found = _ask(path, source, False)
+        return header_of(found["shapes"], _metadata(path, found))
+
+    def write(self, log: Log, path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            for field, (key, *_) in FILE_KEYS.items():
+                file.create_dataset(key, data=getattr(log, field), compression="gzip", shuffle=True)
+            for name, value in metadata_of(log).items():
+                file.attrs[name] = value
 
 
-@contextlib.contextmanager
-def judged(path: str | os.PathLike[str], source: str, *, to_memory: bool = True) -> Iterator[tuple[Raw, int]]:
-    """Open a file and judge its headers: what it holds, its arrays still as data sets, and the bytes they will take.
+class Minari(HDF5):
+    """A data set in the local cache of Minari, by its id."""
 
-    With `to_memory`, a log that cannot fit into this machine's memory is refused.
-    """
-    with h5py.File(path, "r", locking="best-effort") as file:
-        names = [str(name) for name in file]
-        datasets: dict[str, Any]
-        if episodes := episodes_in(names):
-            keys = EPISODE_KEYS
-            datasets, declared = judge_episodes(file, episodes, source, _judge)
-        else:
-            keys = find_keys(names, source)
-            found = {field: _judge(file, key, field, source) for field, key in keys.items()}
-            datasets = {field: dataset for field, (dataset, _) in found.items()}
-            declared = sum(size for _, size in found.values())
-        if to_memory:
-            check_memory(source, declared)
-        attributes = _attributes(file, source)
-        metadata = {name: attributes.pop(name) for name in METADATA if name in attributes}
-        foreign = {name: value for name, value in attributes.items() if not isinstance(value, np.ndarray)}
-        yield Raw(datasets, keys, metadata, foreign), declared
+    def find(self, source: str) -> Path:
+        return find_data_set(source)
+
+    def write(self, log: Log, path: Path) -> None:
+        LogFormat.write(self, log, path)
 
 
-def _judge(file: h5py.File, key: str, field: str, source: str) -> tuple[h5py.Dataset, int]:
-    """Open one data set and judge its header; gives it and the bytes it will take."""
-    dataset = _dataset(file, key, source)
-    stored = dataset.id.get_storage_size()
-    declared = check_declaration(source, field, key, dataset.shape, dataset.dtype, stored)
-    if dataset.chunks:
-        # A chunk is unpacked whole, however little of it the data set uses.
-        check_explained(source, key, bytes_of(dataset.chunks, dataset.dtype), stored)
-    return dataset, declared
+def _metadata(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    return describe_data_set(path) if found["keys"] == EPISODE_KEYS else found["metadata"]
 
 
-def write_hdf5(log: Log, path: os.PathLike[str]) -> None:
-    """Write a log whose numbers are float32 already."""
-    with h5py.File(path, "w") as file:
-        for field, (key, *_) in FILE_KEYS.items():
-            file.create_dataset(key, data=getattr(log, field), compression="gzip", shuffle=True)
-        for name, value in metadata_of(log).items():
-            file.attrs[name] = value
-
-
-def metadata_of(log: Log) -> Mapping[str, Any]:
-    """What is stored beside the arrays, ready to write."""
-    metadata = {
-        "action_low": log.action_low,
-        "action_high": log.action_high,
-        "provenance": json.dumps(dict(log.provenance), sort_keys=True),
-        "phyb_format": FORMAT_VERSION,
-    }
-    return metadata if log.env_id is None else {**metadata, "env_id": log.env_id}
-
-
-def _dataset(file: h5py.File, key: str, source: str) -> h5py.Dataset:
-    # Links are looked at before they are followed: an external one would open any file its author names.
-    parts = key.split("/")
-    for name in ("/".join(parts[: depth + 1]) for depth in range(len(parts))):
-        if name not in file:
-            raise problem(source, name, "is missing", "Write the file again")
-        if file.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
-            raise problem(source, name, "is a link to data elsewhere", "Store the data itself under this name")
-    item = file[key]
-    if not isinstance(item, h5py.Dataset):
-        raise problem(source, key, "is a group, not a data set", "Store one array under this name")
-    if item.is_virtual or item.external:
-        raise problem(source, key, "keeps its data in another file", "Store the data in this file")
-    return item
-
-
-def _attributes(file: h5py.File, source: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in file.attrs:
-        known = name in METADATA
-        header = file.attrs.get_id(name)
-        # Other types, nested ones above all, are where a damaged file can crash the HDF5 library.
-        simple = isinstance(header.get_type(), _SIMPLE_TYPES)
-        if not simple or bytes_of(header.shape or (), header.dtype) > _MAX_ATTRIBUTE_BYTES:
-            if known:
-                raise problem(source, name, "is not a short text or array of numbers", "Write it again")
-            continue
-        value = _plain(file.attrs[name])
-        if value is None or (not known and isinstance(value, str) and len(value) > _MAX_FOREIGN_TEXT):
-            continue
-        if name in ("env_id", "provenance") and not isinstance(value, str):
-            raise problem(source, name, f"is {value!r:.80}, not text", "Store text, or leave it out")
-        found[name] = value
+def _ask(
+    path: Path, source: str, with_rows: bool, rows_in: Path | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Start the child, and give the arrays it sends and what it says at last."""
+    request = json.dumps([os.path.abspath(path), source, with_rows])
+    command = [sys.executable, "-P", "-c", _CHILD, request, os.path.dirname(__file__), *map(str, sys.path)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # a crash of the C library writes there
+        start_new_session=True,  # Ctrl-C is the parent's affair
+    ) as child:
+        assert child.stdout is not None
+        try:
+            found = _receive(child.stdout, source, with_rows and rows_in is None, rows_in)
+        except BaseException:
+            child.kill()
+            raise
+    if found is None:
+        raise problem(source, None, _cause(child.returncode), "The file is damaged or forged; copy or write it again")
     return found
 
 
-def _plain(value: Any) -> Any:
-    """An attribute as a Python number, a text or a numeric array; None for anything else."""
-    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "SUO":
-        value = value.reshape(-1)[0]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, str | bool | int | float):
-        return value
-    return value if isinstance(value, np.ndarray) and value.dtype.kind in "iufb" else None
+def _receive(
+    answer: IO[bytes], source: str, to_memory: bool, rows_in: Path | None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """All that the child sends; None if it dies on the way."""
+    arrays: dict[str, np.ndarray] = {}
+    while (line := answer.readline()).endswith(b"\n"):
+        found = json.loads(line)
+        if "problem" in found:
+            raise DataError(found["problem"])
+        if "keys" in found:
+            return arrays, found
+        if "declared" in found:
+            if to_memory:
+                check_memory(source, found["declared"])
+            continue
+        name, shape, dtype = found["name"], tuple(found["shape"]), np.dtype(found["dtype"])
+        if rows_in is None or name in ("terminated", "truncated"):
+            array = np.empty(shape, dtype)
+        else:
+            array = new_array(rows_in / f"{name}{ROWS_SUFFIX}", shape, np.float32)
+        for block in blocks(array):
+            size = array[block].size * dtype.itemsize
+            numbers = answer.read(size)
+            if len(numbers) < size:
+                return None
+            part = np.frombuffer(numbers, dtype).reshape(array[block].shape)
+            array[block] = part if array.dtype == dtype else to_float32(part)
+        arrays[name] = array
+    return None
+
+
+def _cause(code: int) -> str:
+    """Why a child died, from its exit code: negative for a signal."""
+    if code >= 0:
+        return f"the process that read it ended early (exit code {code})"
+    if -code == signal.SIGPROF:
+        return "reading it takes far more computing time than the data it declares"
+    with contextlib.suppress(ValueError):
+        return f"the HDF5 library crashed on it ({signal.Signals(-code).name})"
+    return f"the HDF5 library crashed on it (signal {-code})"

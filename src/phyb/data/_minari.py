@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from phyb.data._checks import bytes_of, problem
 from phyb.errors import DataError
+from phyb.storage.files import read_json
 
 PREFIX = "minari:"
 KEYS = {
@@ -29,68 +27,20 @@ KEYS = {
 }
 """Each field of the schema and the data set of an episode it is taken from."""
 _EPISODE = re.compile(r"episode_(\d+)")
-_STORED = ("observations", "actions", "rewards", "terminations", "truncations")
+STORED = {
+    "observations": "observations",
+    "actions": "actions",
+    "rewards": "rewards",
+    "terminations": "terminated",
+    "truncations": "truncated",
+}
+"""The data sets of an episode, and the field that each is checked as."""
 
 
-class Joined:
-    """One field of all episodes, read and joined on `[...]`, as a data set is."""
-
-    def __init__(self, episodes: int, read: Callable[[int], np.ndarray]) -> None:
-        self._episodes = episodes
-        self._read = read
-
-    def __getitem__(self, _: Any) -> np.ndarray:
-        return np.concatenate([self._read(number) for number in range(self._episodes)])
-
-
-def episodes_in(names: Sequence[str]) -> list[str]:
+def episodes_in(names: list[str]) -> list[str]:
     """The episodes of a Minari file in their order; empty for any other file."""
     found = [(int(match[1]), name) for name in names if (match := _EPISODE.fullmatch(name))]
     return [name for _, name in sorted(found)]
-
-
-def judge_episodes(
-    file: h5py.File,
-    episodes: Sequence[str],
-    source: str,
-    judge: Callable[[h5py.File, str, str, str], tuple[h5py.Dataset, int]],
-) -> tuple[dict[str, Joined], int]:
-    """Judge the headers of all episodes; gives the fields, still unread, and the bytes they will take.
-
-    `judge(file, name, field, source)` opens one data set after looking at its links, and gives it with its bytes.
-    """
-    parts: dict[str, list[h5py.Dataset]] = {key: [] for key in _STORED}
-    declared = 0
-    for episode in episodes:
-        lengths = {}
-        for key in _STORED:
-            name = f"{episode}/{key}"
-            field = {"terminations": "terminated", "truncations": "truncated"}.get(key, key)
-            found, size = judge(file, name, field, source)
-            declared += size
-            lengths[key] = found.shape[0] - (key == "observations")
-            parts[key].append(found)
-        if len(set(lengths.values())) > 1:
-            rows = ", ".join(f"{key} {length}" for key, length in lengths.items())
-            advice = "Observations need one row more than the rest; write the data set again"
-            raise problem(source, episode, f"has parts of different length (steps: {rows})", advice)
-
-    def cut(number: int) -> np.ndarray:
-        """The last row of an episode ends it, also where the recording was just stopped."""
-        flags = parts["truncations"][number][...].astype(bool)
-        flags[-1:] |= ~parts["terminations"][number][-1:].astype(bool)
-        return flags
-
-    readers: dict[str, Callable[[int], np.ndarray]] = {
-        "observations": lambda number: parts["observations"][number][:-1],
-        "next_observations": lambda number: parts["observations"][number][1:],
-        "actions": lambda number: parts["actions"][number][...],
-        "rewards": lambda number: parts["rewards"][number][...],
-        "terminated": lambda number: parts["terminations"][number][...],
-        "truncated": cut,
-    }
-    fields = {field: Joined(len(episodes), reader) for field, reader in readers.items()}
-    return fields, declared + sum(bytes_of(part.shape, part.dtype) for part in parts["observations"])
 
 
 def find_data_set(name: str) -> Path:
@@ -114,8 +64,6 @@ def find_data_set(name: str) -> Path:
 
 def describe_data_set(path: Path) -> dict[str, Any]:
     """What metadata.json beside the file says, as metadata of a log: environment, action bounds, where it is from."""
-    from phyb.storage.files import read_json  # the process that reads HDF5 gets by without it
-
     about = path.with_name("metadata.json")
     if not about.is_file():
         return {}

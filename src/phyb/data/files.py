@@ -1,29 +1,23 @@
-"""Logs in and out of files: HDF5 in D4RL layout and NPZ, chosen by suffix. Nothing is ever unpickled."""
+"""Logs in and out of files, in the formats of `phyb.data.formats`. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from phyb.data._assemble import assemble, to_float32
-from phyb.data._checks import problem, unreadable
-from phyb.data._guard import hdf5_shapes, read_hdf5_guarded
-from phyb.data._hdf5 import write_hdf5
-from phyb.data._minari import KEYS as EPISODE_KEYS
-from phyb.data._minari import PREFIX as MINARI
-from phyb.data._minari import describe_data_set, find_data_set
-from phyb.data._npz import read_npz, write_npz
+from phyb.data._limits import problem, unreadable
+from phyb.data.formats import LogFormat, LogHeader, format_of
 from phyb.data.log import FIELDS, Log
 from phyb.data.validate import check
 from phyb.errors import PhybError
 from phyb.storage.files import atomic_path
-
-READERS = {".hdf5": read_hdf5_guarded, ".h5": read_hdf5_guarded, ".npz": read_npz}
-WRITERS = {".hdf5": write_hdf5, ".h5": write_hdf5, ".npz": write_npz}
 
 
 def load_log(
@@ -59,36 +53,40 @@ def load_log(
 def read_log(
     path: str | os.PathLike[str], action_bounds: tuple[ArrayLike, ArrayLike] | None, rows_in: Path | None
 ) -> Log:
-    """Read a log and check it; numbers of an HDF5 file go to files in `rows_in` on the way, if that is given."""
-    source, path = str(path), find_log_file(path)
-    try:
-        if rows_in is not None and path.suffix.lower() != ".npz":
-            raw = read_hdf5_guarded(path, source, rows_in)
-        else:
-            raw = READERS[path.suffix.lower()](path, source)
-        if raw.keys == EPISODE_KEYS:
-            raw = dataclasses.replace(raw, metadata=describe_data_set(path))
-    except PhybError:
-        raise
-    except Exception as error:
-        # On a damaged file the libraries below raise almost anything, from OSError to struct.error.
-        raise unreadable(source, "an NPZ archive" if path.suffix.lower() == ".npz" else "HDF5", error) from error
-    return assemble(raw, source, action_bounds)
+    """Read a log and check it; with `rows_in`, numbers of a large format go to files there on the way."""
+    source, file = str(path), find_log_file(path)
+    stored = format_of(source)
+    with _reading(stored, source):
+        content = stored.read(file, source, rows_in)
+    return assemble(content, source, action_bounds)
 
 
-def log_shape(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
-    """Rows, observation size and action size by the header of an HDF5 file; None where only reading it all would tell.
+def log_header(path: str | os.PathLike[str]) -> LogHeader | None:
+    """What a file says about its log: sizes, env_id, data set. No row is read; the name of the file plays no part.
+
+    Files without `next_observations` have fewer rows once they are read: the last of each episode is dropped.
+
+    Returns:
+        None if the format of the file cannot say.
 
     Raises:
         DataError: the file is missing, or not a log.
     """
-    source, path = str(path), find_log_file(path)
-    if path.suffix.lower() == ".npz":
-        return None
-    shapes = hdf5_shapes(path, source)
-    if not shapes:
-        return None
-    return shapes["observations"][0], shapes["observations"][1], shapes["actions"][1]
+    source, file = str(path), find_log_file(path)
+    stored = format_of(source)
+    with _reading(stored, source):
+        return stored.header(file, source)
+
+
+@contextlib.contextmanager
+def _reading(stored: LogFormat, source: str) -> Iterator[None]:
+    try:
+        yield
+    except PhybError:
+        raise
+    except Exception as error:
+        # On a damaged file the libraries below raise almost anything, from OSError to struct.error.
+        raise unreadable(source, stored.title, error) from error
 
 
 def find_log_file(path: str | os.PathLike[str]) -> Path:
@@ -98,18 +96,17 @@ def find_log_file(path: str | os.PathLike[str]) -> Path:
         DataError: there is none, it is empty, or it has another suffix than logs have.
     """
     source = str(path)
-    path = find_data_set(source) if source.startswith(MINARI) else Path(path)
-    _suffix(path)
+    file = format_of(source).find(source)
     try:
-        if not path.exists():
+        if not file.exists():
             raise problem(source, None, "there is no such file", "Check the path")
-        if not path.is_file():
+        if not file.is_file():
             raise problem(source, None, "is not a file", "Give the path of a log file")
-        if path.stat().st_size == 0:
+        if file.stat().st_size == 0:
             raise problem(source, None, "the file is empty (0 bytes)", "Record or copy it again")
     except (OSError, ValueError) as error:
         raise unreadable(source, "a log", error) from error
-    return path
+    return file
 
 
 def save_log(log: Log, path: str | os.PathLike[str]) -> None:
@@ -122,12 +119,12 @@ def save_log(log: Log, path: str | os.PathLike[str]) -> None:
     Raises:
         DataError: the log breaks a rule of the validator, or the file cannot be written.
     """
-    path, target = Path(path), str(path)
-    writer = WRITERS[_suffix(path)]
+    target = str(path)
+    writer = format_of(target)
     stored = _as_stored(log, target)
     try:
         with atomic_path(path) as unfinished:
-            writer(stored, unfinished)
+            writer.write(stored, unfinished)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         advice = "Check folder, rights and free space, and that provenance holds only JSON values"
         raise problem(target, None, f"cannot be written ({type(error).__name__}: {error})", advice) from error
@@ -142,11 +139,3 @@ def _as_stored(log: Log, target: str) -> Log:
         log = dataclasses.replace(log, **{name: to_float32(getattr(log, name)) for name in wider})
         check(log, target)
     return log
-
-
-def _suffix(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in READERS:
-        found = f"has suffix '{path.suffix}', expected one of {', '.join(READERS)}"
-        raise problem(str(path), None, found, "Convert the log, or rename the file if only its name is wrong")
-    return suffix

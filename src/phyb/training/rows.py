@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from phyb.data.disk import log_on_disk, put_on_disk
-from phyb.data.files import load_log, log_shape
+from phyb.data.files import load_log, log_header
 from phyb.data.log import Log
 from phyb.training.memory import available, check, estimate, line
 from phyb.training.progress import Stages
@@ -27,7 +27,8 @@ def load_rows(
     Raises:
         MemoryShortError: rows in memory are asked for, and cannot fit.
     """
-    shape = None if rows_in == "disk" else log_shape(path)
+    header = None if rows_in == "disk" else log_header(path)
+    shape = None if header is None else (header.rows, header.observation_size, header.action_size)
     if rows_in == "disk" or (rows_in == "auto" and shape is not None and _is_too_large(*shape, settings)):
         return log_on_disk(path, cache / "rows", waiting=waiting)
     if shape is not None:
