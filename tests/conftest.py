@@ -27,7 +27,7 @@ def _few_programs():
         compiled[0] = 0
 
 
-def _count_programs(event, _seconds, **_):
+def _count_programs(event, duration_secs, **kwargs):
     compiled[0] += event.endswith("backend_compile_duration")
 
 
