@@ -1,7 +1,7 @@
-"""The runs behind docs/results.md: train what is missing, go on with what was broken off, gather the numbers.
+"""The runs behind docs/results.md: train what is missing, resume what was interrupted, gather the numbers.
 
 Each run is one `phyb train` at the cpu preset, in a folder of its own, always with --resume. Finished runs are not
-repeated, so that the plan can be carried out in pieces, or on several machines that share the folder of runs.
+repeated, so the plan can be run in pieces, or on several machines that share the folder of runs.
 
     python benchmarks/locomotion.py DATA            train and gather
     python benchmarks/locomotion.py DATA --only hopper-medium-replay
@@ -49,7 +49,7 @@ class Planned:
 
     @property
     def env_id(self) -> str:
-        """The simulator to judge in."""
+        """The simulator for evaluations."""
         return {"hopper": "Hopper-v5", "halfcheetah": "HalfCheetah-v5"}[self.log.split("-")[0]]
 
 
@@ -58,10 +58,10 @@ ABLATIONS = {
     "kth-min": ("--weight-rule", "kth_min"),
     "single": ("--weight-rule", "single"),
     "average": ("--weight-rule", "uniform", "--subset-size", "4"),
-    "no-doubt": ("--disagreement-penalty", "0"),
+    "no-penalty": ("--disagreement-penalty", "0"),
     "no-noise": ("--action-noise", "0"),
 }
-"""One change each, all without rollback: it would take back what a change does."""
+"""One change each, all without rollback, which would undo the effect of a change."""
 MAIN = (
     *((ABLATED, seed) for seed in (0, 1, 2)),
     ("hopper-medium", 0),
@@ -71,7 +71,7 @@ MAIN = (
     ("halfcheetah-medium-replay", 0),
 )
 LONGER = ("--steps", "600", "--no-rollback")
-"""Half as many updates again on the log on which the preset stays behind what we hoped for, and nothing taken back."""
+"""Half as many updates again on halfcheetah-medium, without rollback."""
 CLONE = ("--clone-best", "1", "--steps", "1")
 """A run that stops at the clone of all rows: behaviour cloning as the preset would do it without its selection."""
 LEAST_SQUARES = ("--algorithm", "bc")
@@ -87,7 +87,7 @@ PLAN = (
 
 
 def train(planned: Planned, data: Path, runs: Path) -> None:
-    """Carry out one run of the plan with the command line, or go on with it."""
+    """Train or resume one run of the plan with the command line."""
     command = [
         sys.executable, "-m", "phyb.cli", "train", str(data / f"{planned.log}.hdf5"), "--env", planned.env_id,
         "--seed", str(planned.seed), "--out", str(runs / planned.name), "--resume",
@@ -106,7 +106,7 @@ def gather(runs: Path) -> list[dict[str, Any]]:
             continue
         run, task = read_run(folder), find_task(planned.env_id)
         assert task is not None
-        result, looks = run.result, run.stage("evaluation")
+        result, evaluations = run.result, run.stage("evaluation")
         score = lambda value, task=task: None if value is None else normalized_score(task, value)  # noqa: E731
         found.append(
             {
@@ -115,18 +115,18 @@ def gather(runs: Path) -> list[dict[str, Any]]:
                 "seed": planned.seed,
                 "options": list(planned.options),
                 "behaviour": score(result["behaviour_return"]),
-                "start": looks[0]["normalized_score"],
+                "start": evaluations[0]["normalized_score"],
                 "score": result["normalized_score"],
                 "score_std_error": score(result["std_error"]) - score(0.0),  # pyright: ignore[reportOperatorIssue]
                 "belief": score(result.get("belief_return")),
                 "episodes": result["episodes"],
                 "minutes": {name: round(seconds / 60, 2) for name, seconds in result["wall_seconds"].items()},
                 "curve": {
-                    "step": [line["step"] for line in looks],
-                    "score": [line["normalized_score"] for line in looks],
-                    "belief": [score(line.get("belief_return")) for line in looks],
-                    "start_value": [line.get("start_value") for line in looks],
-                    "belief_discounted": [line.get("belief_discounted") for line in looks],
+                    "step": [line["step"] for line in evaluations],
+                    "score": [line["normalized_score"] for line in evaluations],
+                    "belief": [score(line.get("belief_return")) for line in evaluations],
+                    "start_value": [line.get("start_value") for line in evaluations],
+                    "belief_discounted": [line.get("belief_discounted") for line in evaluations],
                 },
                 "versions": result["versions"],
             }

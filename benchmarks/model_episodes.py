@@ -1,8 +1,8 @@
-"""What a deployed policy earns in whole episodes of each model alone, with the models' noise and without, and in truth.
+"""Returns of a deployed policy in whole episodes of each model, with and without model noise, and in the simulator.
 
     python benchmarks/model_episodes.py RUN...         measure finished runs, publish all known ones in docs/results.md
 
-Episodes begin at start states of the log. The truth is the score that the run found in the simulator.
+Episodes begin at start states of the log. `truth` is the score of the run in the simulator.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def publish(found: list[dict[str, Any]]) -> None:
     write_json(DATA, found)
     lines = ["| run | simulator | models, by their means | models, with their noise |", "|---|---|---|---|"]
     for run in found:
-        told = (f"{np.mean(run[k]):.1f} ({min(run[k]):.1f} to {max(run[k]):.1f})" for k in ("means", "noise"))
-        lines.append(f"| {run['run']} | {run['truth']:.1f} | " + " | ".join(told) + " |")
+        cells = (f"{np.mean(run[k]):.1f} ({min(run[k]):.1f} to {max(run[k]):.1f})" for k in ("means", "noise"))
+        lines.append(f"| {run['run']} | {run['truth']:.1f} | " + " | ".join(cells) + " |")
     put_between_marks(PAGE, {"episodes": "\n".join(lines)})
 
 

@@ -58,17 +58,17 @@ class Ours:
         self._states, self._clock = {}, CLOCKS[clock]
 
         def updates(name: str, count: int) -> None:
-            learner, state, sums = self._states[name]
-            state, sums = loop._updates(learner, state, sums, problem, jnp.asarray(count))
-            self._states[name] = (learner, *jax.block_until_ready((state, sums)))
+            algorithm, state, sums = self._states[name]
+            state, sums = loop._updates(algorithm, state, sums, problem, jnp.asarray(count))
+            self._states[name] = (algorithm, *jax.block_until_ready((state, sums)))
 
         for name, hidden in HIDDEN.items():
             kind = load(name)
             config = changed(kind.config_class(), {"policy_hidden": tuple(hidden), "batch_size": SIZES["batch"]})
-            learner = kind(config, 1_000_000)
-            state = learner.init(jax.random.key(0), problem)
-            _, told = jax.eval_shape(lambda state, learner=learner: learner.update(state, problem), state)
-            self._states[name] = (learner, state, {metric: jnp.zeros(x.shape) for metric, x in told.items()})
+            algorithm = kind(config, 1_000_000)
+            state = algorithm.init(jax.random.key(0), problem)
+            _, metrics = jax.eval_shape(lambda s, algorithm=algorithm: algorithm.update(s, problem), state)
+            self._states[name] = (algorithm, state, {metric: jnp.zeros(x.shape) for metric, x in metrics.items()})
             updates(name, 1)
         self._updates = updates
 

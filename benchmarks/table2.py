@@ -1,4 +1,4 @@
-"""The paper's table 2 for this repository: make it with `phyb reproduce`, then put it where readers look.
+"""The paper's table 2 for this repository: make it with `phyb reproduce`, then put it into the README and the docs.
 
 Run with: make table2 (hours on two cores; it can be stopped and goes on). The data go to results/table2.json, the
 picture to docs/img/results/table2.svg, the table into the README and docs/table2.md. A table with missing runs is not

@@ -1,4 +1,4 @@
-"""An environment in which everything can be told from the numbers: it counts its steps."""
+"""An environment whose numbers identify each step: it counts its steps."""
 
 import gymnasium
 import numpy as np

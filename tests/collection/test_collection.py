@@ -12,9 +12,9 @@ import phyb.collection.collect as collecting
 from phyb.algorithms.sac import SACConfig
 from phyb.cli import main
 from phyb.collection.collect import choose_medium, collect
-from phyb.collection.learner import Record
 from phyb.collection.logs import KINDS
 from phyb.collection.settings import CollectConfig
+from phyb.collection.trainer import Record
 from phyb.data import load_log
 from phyb.errors import BusyError, DataError, DivergenceError, InterruptedRunError, UsageError
 from phyb.interrupt import StopRequests
@@ -165,7 +165,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_round_done_again(tmp_path, 
     assert contents(out) == contents(folder)
 
 
-def test_a_lost_log_is_made_again_and_a_damaged_replay_is_told(tmp_path, folder):
+def test_a_lost_log_is_made_again_and_a_damaged_replay_is_reported(tmp_path, folder):
     out = tmp_path / "copy"
     shutil.copytree(folder, out)
     (out / "pendulum-medium-expert.hdf5").unlink()

@@ -3,7 +3,7 @@ import jax
 import numpy as np
 import pytest
 
-from phyb.collection.copies import Chance, Copies, play, record
+from phyb.collection.copies import Copies, RandomStreams, episode_returns, record
 from phyb.errors import UsageError
 
 counting.register()
@@ -26,7 +26,7 @@ def task(copies):
 
 @pytest.fixture
 def recorded(copies):
-    return record(copies, 20, Chance(0, 1), still, lambda rows: None)
+    return record(copies, 20, RandomStreams(0, 1), still, lambda rows: None)
 
 
 def test_rows_lead_to_the_state_reached_and_go_on_from_the_state_after_the_reset(task, recorded):
@@ -37,9 +37,9 @@ def test_rows_lead_to_the_state_reached_and_go_on_from_the_state_after_the_reset
     np.testing.assert_array_equal(columns["next_observations"][:, 1, 0], columns["observations"][:, 1, 0])
 
 
-def test_ends_are_what_the_simulator_said_and_terminated_wins(task, recorded):
+def test_flags_are_the_simulators_and_terminated_wins(task, recorded):
     columns = task.columns(recorded)
-    np.testing.assert_array_equal(np.flatnonzero(columns["terminated"][:, 0]), [2, 8])  # the third episode said both
+    np.testing.assert_array_equal(np.flatnonzero(columns["terminated"][:, 0]), [2, 8])  # the third has both flags
     np.testing.assert_array_equal(np.flatnonzero(columns["truncated"][:, 0]), [5])
 
 
@@ -52,9 +52,9 @@ def test_actions_are_scaled_to_the_bounds_and_never_leave_them(task):
 
 def test_chance_is_settled_by_seed_and_piece():
     def numbers(*piece):
-        chance = Chance(*piece)
-        key = jax.random.key_data(chance.key).tolist()
-        return [*chance.environment_seeds(2), *chance.generator.integers(2**31, size=2).tolist(), *key]
+        random = RandomStreams(*piece)
+        key = jax.random.key_data(random.key).tolist()
+        return [*random.environment_seeds(2), *random.generator.integers(2**31, size=2).tolist(), *key]
 
     assert numbers(7, 1, 2) == numbers(7, 1, 2)
     different = [numbers(7, 1, 2), numbers(7, 1, 3), numbers(7, 2, 2), numbers(8, 1, 2)]
@@ -63,10 +63,10 @@ def test_chance_is_settled_by_seed_and_piece():
 
 def test_copies_get_seeds_of_their_own_and_a_reset_brings_everything_back():
     with Copies("Pendulum-v1", 3) as copies:
-        copies.start(Chance(0))
+        copies.start(RandomStreams(0))
         assert len({tuple(row) for row in copies.observations.tolist()}) == 3
         rows = [copies.step(np.ones((3, 1))) for _ in range(5)]
-        copies.start(Chance(0))
+        copies.start(RandomStreams(0))
         np.testing.assert_array_equal([copies.step(np.ones((3, 1))) for _ in range(5)], rows)
 
 
@@ -78,7 +78,7 @@ def test_every_copy_plays_the_same_number_of_whole_episodes(copies, episodes, pl
         steps.append(step)
         return still(observations, step)
 
-    returns = play(copies, episodes, Chance(0), act)
+    returns = episode_returns(copies, episodes, RandomStreams(0), act)
     np.testing.assert_array_equal(returns, np.full(played, 6.0))
     assert steps == list(range(3 * played // 2))
 
@@ -90,15 +90,15 @@ def test_a_copy_that_is_done_waits_for_the_others(copies, monkeypatch):
     monkeypatch.setattr(
         type(copies.task), "columns", lambda task, rows: columns(rows) | {"terminated": next(ends), "truncated": 0}
     )
-    np.testing.assert_array_equal(play(copies, 2, Chance(0), still), [1 + 2, 1 + 2 + 3 + 1])
+    np.testing.assert_array_equal(episode_returns(copies, 2, RandomStreams(0), still), [1 + 2, 1 + 2 + 3 + 1])
 
 
 @pytest.mark.parametrize(
-    ("env_id", "said"),
+    ("env_id", "message"),
     [("CartPole-v1", "actions"), ("NoSuch-v0", "NoSuch"), ("no_such_module:X-v0", "no_such_module")],
 )
-def test_what_cannot_be_recorded_is_refused(env_id, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_cannot_be_recorded_is_refused(env_id, message):
+    with pytest.raises(UsageError, match=message):
         Copies(env_id, 1)
 
 

@@ -2,7 +2,7 @@ import counting
 import numpy as np
 import pytest
 
-from phyb.collection.copies import Chance, Copies, record
+from phyb.collection.copies import Copies, RandomStreams, record
 from phyb.collection.logs import to_log
 from phyb.data import validate
 
@@ -11,7 +11,7 @@ counting.register()
 
 def recorded(rows):
     with Copies(counting.ENV_ID, 2) as copies:
-        return record(copies, rows, Chance(0), lambda observations, step: np.full((2, 2), -0.5), lambda rows: None)
+        return record(copies, rows, RandomStreams(0), lambda rows, step: np.full((2, 2), -0.5), lambda rows: None)
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def test_without_its_package_an_mp4_is_refused_by_the_name_of_the_extra(tmp_path
 
 @pytest.fixture
 def encoder(monkeypatch):
-    """In place of the package: writes what it is told to the file."""
+    """In place of the package: writes what it gets to the file."""
 
     def write_frames(path, size, *, fps, macro_block_size, output_params):
         frames = []
@@ -169,13 +169,13 @@ def test_an_mp4_gets_the_same_pictures_with_even_sides(tmp_path, encoder):
 
 def test_a_film_that_cannot_be_encoded_leaves_no_file(tmp_path, encoder):
     encoder.broken = True
-    with pytest.raises(UsageError, match=r"cannot be encoded \(no such codec\)\. Give a name that ends in \.gif"):
+    with pytest.raises(UsageError, match=r"cannot be encoded \(no such codec\)\. Give a name ending in \.gif"):
         film_episode(grow, "test/Bar-v0", tmp_path / "film.mp4", seed=0)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("display", "chosen"), [("", "egl"), (":0", None)])
-def test_without_a_display_mujoco_is_told_to_draw_offscreen_for_the_time_of_the_film(
+def test_without_a_display_mujoco_is_made_to_draw_offscreen_for_the_time_of_the_film(
     tmp_path, monkeypatch, display, chosen
 ):
     monkeypatch.setattr("sys.platform", "linux")

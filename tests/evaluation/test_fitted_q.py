@@ -48,7 +48,7 @@ def values(log, policy, config=CONFIG, seed=0):
     return fit_q(jax.random.key(seed), policy, problem, np.asarray(problem.starts), config)
 
 
-def test_a_short_chain_is_worth_its_discounted_rewards():
+def test_a_short_chain_has_the_value_of_its_discounted_rewards():
     for action in (0.5, -0.5):
         exact = action + 0.8 * (1 + action) + 0.64 * (2 + action)
         found = values(chain(), constant(action))
@@ -62,7 +62,7 @@ def test_an_episode_cut_by_the_clock_goes_on_in_value():
     np.testing.assert_allclose(found.values.mean(axis=1), 3.0, atol=0.25)
 
 
-def test_better_policies_are_worth_more():
+def test_better_policies_have_higher_values():
     found = [values(treadmill(), constant(action)).values.mean() for action in (-0.7, 0.0, 0.7)]
     assert found[0] < found[1] - 1.0 < found[2] - 2.0
 
@@ -86,8 +86,8 @@ def test_the_same_policy_and_key_give_the_same_numbers_and_another_key_others():
 def test_the_fitted_value_is_that_of_the_networks_at_any_shape():
     found = values(chain(), constant(0.5))
     raw = jnp.linspace(-1.0, 3.0, 6)[:, None]
-    told = eqx.filter_jit(found.q)(found.q.standardizer(raw).reshape(2, 3, 1))
-    np.testing.assert_allclose(told.reshape(6), eqx.filter_jit(found.q.each)(raw).mean(axis=0), rtol=1e-5, atol=1e-6)
+    valued = eqx.filter_jit(found.q)(found.q.standardizer(raw).reshape(2, 3, 1))
+    np.testing.assert_allclose(valued.reshape(6), eqx.filter_jit(found.q.each)(raw).mean(axis=0), rtol=1e-5, atol=1e-6)
 
 
 def test_a_longer_reach_takes_more_steps():
@@ -110,7 +110,7 @@ def test_settings_that_cannot_be_used_are_named(wrong):
         values(chain(), constant(0.5), FittedQConfig(**wrong))
 
 
-def test_a_fit_that_diverges_is_told():
+def test_a_fit_that_diverges_is_reported():
     broken = eqx.tree_at(lambda p: p.actor.trunk.biases[-1], constant(0.5), jnp.full(2, jnp.nan, jnp.float32))
     with pytest.raises(DivergenceError, match="--fit-learning-rate"):
         values(chain(), broken)

@@ -156,12 +156,12 @@ def test_better_policies_rank_higher_and_agree_with_reality(found):
     assert "All estimates put bold and twin first." in found["advice"]
 
 
-def test_the_yardstick_is_told(place, found):
-    yardstick = found["yardstick"]
-    assert yardstick["run"] == str(place / "bold")
-    assert (yardstick["discount"], yardstick["horizon"], yardstick["termination"]) == (0.8, 5, "none")
-    assert yardstick["trained_on_pool"] == list(POLICIES)
-    assert yardstick["fit"]["fit_steps"] == 600
+def test_the_protocol_is_reported(place, found):
+    protocol = found["protocol"]
+    assert protocol["run"] == str(place / "bold")
+    assert (protocol["discount"], protocol["horizon"], protocol["termination"]) == (0.8, 5, "none")
+    assert protocol["trained_on_pool"] == list(POLICIES)
+    assert protocol["fit"]["fit_steps"] == 600
 
 
 def test_the_command_prints_the_ranking_and_writes_strict_json(place, tmp_path, capsys):
@@ -229,8 +229,8 @@ def test_a_run_without_models_is_ranked_but_cannot_judge(place, tmp_path):
     given = {"fit": FIT, "episodes": 200, "cache": place / "cache", "console": QUIET}
     found = phyb.select_policies([cloned, place / "bold"], **given)
     assert [row["name"] for row in found["candidates"]] == ["bold", "cloned"]
-    assert found["yardstick"]["run"] == str(place / "bold")
-    assert found["yardstick"]["trained_on_pool"] == ["bold"]
+    assert found["protocol"]["run"] == str(place / "bold")
+    assert found["protocol"]["trained_on_pool"] == ["bold"]
 
 
 def test_a_pool_that_is_gone_is_trained_again_after_telling(place, tmp_path, monkeypatch):

@@ -110,7 +110,7 @@ def test_a_better_run_never_makes_things_worse(table, data):
 
 
 @given(tables)
-def test_scores_moved_and_scaled_move_and_scale_what_is_said(table):
+def test_scores_moved_and_scaled_move_and_scale_the_aggregates(table):
     for statistic in (mean, median, interquartile_mean):
         assert statistic(2 * table + 3) == pytest.approx(2 * statistic(table) + 3)
     assert optimality_gap(table, 2.0) == pytest.approx(2.0 - np.minimum(table, 2.0).mean())
@@ -174,7 +174,7 @@ def test_intervals_are_repeatable_nested_and_hold_every_kind_of_statistic():
 
 @pytest.mark.parametrize(("seeds", "least", "most"), [(40, 0.91, 0.98), (4, 0.70, 0.88)])
 def test_how_often_an_interval_holds_the_truth(seeds, least, most):
-    """Close to the 95 % it promises with many seeds, far below with four."""
+    """Close to its nominal 95 % with many seeds, far below with four."""
     rng = np.random.default_rng(0)
     held = [
         low <= 1.0 <= high

@@ -70,13 +70,13 @@ def page(folder):
 def test_sections_stand_in_order_and_each_has_its_pictures(page):
     outline = parse(page)
     assert outline.sections == [
-        "headline", "results", "learning", "belief", "values", "ranks", "policy", "pool", "doubt", "rollouts",
+        "headline", "results", "learning", "belief", "values", "ranks", "policy", "pool", "disagreement", "rollouts",
         "training", "settings",
     ]  # fmt: skip
     counts = {part.split('"', 1)[0]: part.count("<svg ") for part in page.split("<main>")[1].split('<section id="')[1:]}
     assert counts == {
         "headline": 0, "results": 0, "learning": 2, "belief": 1, "values": 2, "ranks": 1, "policy": 1, "pool": 3,
-        "doubt": 1, "rollouts": 4, "training": 9, "settings": 0,
+        "disagreement": 1, "rollouts": 4, "training": 9, "settings": 0,
     }  # fmt: skip
     links = re.findall(r"<nav[^>]*>(.*?)</nav>", page)[0]
     assert re.findall(r'href="#(\w+)"', links) == outline.sections
@@ -113,9 +113,9 @@ def test_the_numbers_of_the_run_are_on_the_page(page):
         assert number in words
     assert "131.91, is a lower bound" in words
     assert "in 11 of 11 evaluations" in words
-    assert "carries 60 % of the weight and is followed in 59 % of imagined steps; 3 of 4" in words
+    assert "has 60 % of the weight and is followed in 59 % of imagined steps; 3 of 4" in words
     assert "98.5 % of the foreseen ends happened" in words
-    assert "The gap at the end, 4.00 ± 0.78, is what caution holds back; the largest gap on the way was 4.00." in words
+    assert "The gap at the end, 4.00 ± 0.78, is pessimism; the largest gap on the way was 4.00." in words
     assert "Where they disagree most the error is 2.4 times that where they disagree least" in words
     assert "It was still improving: raise --model-steps." in words
     assert "the paper's PhyB 101.6 ± 3.7" in words
@@ -132,7 +132,7 @@ def test_the_same_run_gives_the_same_page(tmp_path):
     assert write_report(tmp_path).read_bytes() == first
 
 
-def test_a_run_without_a_simulator_is_judged_under_the_belief(tmp_path):
+def test_a_run_without_a_simulator_is_evaluated_under_the_belief(tmp_path):
     unknown = ("normalized_score", "mean_return", "std_error", "cvar_10", "optimal_return", "regret", "episodes")
     found = result(**dict.fromkeys(unknown), belief_is_lower_bound=None, rules={}, task="plant")
     write_run(
@@ -149,7 +149,7 @@ def test_a_run_without_a_simulator_is_judged_under_the_belief(tmp_path):
     assert "is a lower bound" not in words
     assert 'id="policy"' not in page
     assert 'id="learning"' not in page
-    assert "the promise went from 56.0 to 132.0" in words
+    assert "It went from 56.0 to 132.0" in words
     assert "Shown are the 6 outputs farthest from calibrated, of 11." in words
     assert "observation 7" in words
     assert "Mean return" not in words
@@ -162,10 +162,10 @@ def test_diagnostics_of_an_earlier_version_still_give_a_report(tmp_path):
     write_run(tmp_path, config=config(), diagnostics=old)
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert {"pool", "rollouts"} <= set(parse(page).sections)
-    assert 'id="doubt"' not in page
+    assert 'id="disagreement"' not in page
 
 
-def test_a_broken_promise_is_said_plainly(tmp_path):
+def test_a_belief_above_the_true_return_is_not_called_a_bound(tmp_path):
     changed = result(belief_return=150.0)
     del changed["belief_is_lower_bound"]
     write_run(tmp_path, result=changed)
@@ -180,28 +180,28 @@ def test_critics_are_held_against_episodes_under_the_belief(folder, tmp_path):
     wrong[-1] = wrong[-1] | {"start_value": 83.0, "belief_discounted": 164.0}
     write_run(tmp_path, config=config(), result=result(), metrics=wrong, diagnostics=diagnostics())
     words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
-    assert "expect 83.0, discounted; episodes under the belief earn 164.0: 49% too little" in words
+    assert "is 83.0; the discounted return under the belief 164.0: the critics are 49% too low" in words
     assert "--critic-vote mean" in words
     other = config(settings={"agent": {"penalty_weight": 0.02}, "pool": {}, "training": {"steps": 4000}})
     write_run(tmp_path, config=other, result=result(), metrics=wrong, diagnostics=diagnostics())
     words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
-    assert "49% too little" in words
+    assert "49% too low" in words
     assert "--critic-vote" not in words, "advice names only what the algorithm has"
 
 
-def test_a_run_judged_by_whole_episodes_shows_them_and_blames_no_critics(tmp_path):
+def test_a_policy_search_shows_whole_episodes_and_no_critics(tmp_path):
     whole = [
-        line | {"episode_return": 3000.0 + line["step"], "disagreement": 0.02} if line["stage"] == "policy" else line
+        line | {"episode_return": 3000.0 + line["step"], "doubt": 0.02} if line["stage"] == "policy" else line
         for line in metrics()
     ]
     agent = {"agent": {"judge": "episodes", "critic_vote": "least"}, "pool": {}, "training": {"steps": 4000}}
     write_run(tmp_path, config=config(settings=agent), result=result(), metrics=whole, diagnostics=diagnostics())
     words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
-    assert "Whole episodes judged this policy, and no critics." in words
-    assert "For every policy tried some models" in words
+    assert "evaluates policies by whole episodes and learns no critics." in words
+    assert "For every candidate policy some models" in words
     assert "Disagreement along imagined episodes" in words
-    assert "what candidate policies earn, less the disagreement penalty, went from" in words
-    assert "critics expect" not in words
+    assert "the return of candidate policies, less the disagreement penalty, went from" in words
+    assert "learned value of start states is" not in words
     assert "learned value of start states" not in words
 
 
@@ -261,7 +261,7 @@ def test_names_cannot_inject_markup(tmp_path):
     assert evil in "".join(outline.words)
 
 
-def test_a_cut_line_of_metrics_is_left_out_and_said(tmp_path):
+def test_a_cut_line_of_metrics_is_left_out_and_counted(tmp_path):
     write_run(tmp_path, config=config(), metrics=metrics()[-12:])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "evaluation", "st')

@@ -50,7 +50,7 @@ def test_without_a_simulator_only_the_belief_speaks():
     assert "this policy" not in text
 
 
-def test_the_pool_is_shown_beside_the_trivial_guess_with_words():
+def test_the_pool_is_shown_beside_the_trivial_prediction_with_its_verdict():
     text = shown(pool_table(diagnostics()))
     assert "20 models on 300 rows of 15 hold-out episodes" in text
     for row in (
@@ -88,7 +88,7 @@ def selection(real, discount):
     known = {"real_return": 4.5 if real else None, "real_std_error": None, "real_rank": 1 if real else None}
     return {
         "candidates": [row | known],
-        "yardstick": {"discount": discount},
+        "protocol": {"discount": discount},
         "real_returns_known": int(real),
         "rank_correlation": dict.fromkeys(names, 0.75 if real else None),
     }

@@ -40,13 +40,13 @@ def comparison(rough: bool = False, seeds: int = 4, **scores: tuple[float, ...])
 
 @dataclasses.dataclass(frozen=True)
 class Script(Planned):
-    """A planned run whose process is a few lines of Python, told its folder; done once the file `done` is there."""
+    """A planned run whose process is a few lines of Python, given its folder; done once the file `done` is there."""
 
     script: str = ""
     pool_name: str | None = None
 
     @property
-    def process_words(self) -> list[str]:
+    def process_command(self) -> list[str]:
         return [sys.executable, "-c", self.script, str(self.folder)]
 
     @property

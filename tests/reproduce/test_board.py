@@ -8,7 +8,7 @@ import pytest
 from made_up import script
 from rich.console import Console
 
-from phyb.reproduce.board import Board, place_of, spoken
+from phyb.reproduce.board import Board, format_seconds, progress_of
 from phyb.reproduce.processes import Active, Failed
 
 
@@ -22,21 +22,21 @@ def finish(planned, seconds):
 
 def test_the_place_of_a_run_is_read_from_its_metrics_else_from_what_it_says(tmp_path):
     run = script(tmp_path / "run", "")
-    assert place_of(run) == (0.0, "starting")
+    assert progress_of(run) == (0.0, "starting")
     run.output.write_text("log\npool   10%, about 30 s left\n\n")
-    assert place_of(run) == (0.0, "pool   10%, about 30 s left")
+    assert progress_of(run) == (0.0, "pool   10%, about 30 s left")
     steps = run.settings.training.steps
     lines = [{"stage": "pool", "step": 9}, {"stage": "policy", "step": steps // 4}]
     (run.folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"stage": "pol')
-    assert place_of(run) == (0.25, f"{steps // 4:,} of {steps:,} updates")
+    assert progress_of(run) == (0.25, f"{steps // 4:,} of {steps:,} updates")
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(45.2, "45 s"), (754, "13 min"), (12_600, "3.5 h")])
-def test_times_are_spoken_in_round_numbers(seconds, words):
-    assert spoken(seconds) == words
+def test_times_are_formatted_in_round_numbers(seconds, words):
+    assert format_seconds(seconds) == words
 
 
-def test_time_left_is_judged_by_what_is_finished(tmp_path):
+def test_time_left_is_estimated_from_finished_runs(tmp_path):
     runs = [script(tmp_path / name, "") for name in "abcd"]
     console = Console(file=io.StringIO())
     assert Board(console, runs, [], 2).seconds_left([], runs, {}) is None
@@ -52,14 +52,14 @@ def test_a_log_file_gets_a_line_per_event(tmp_path):
     with Board(Console(file=shown, width=200), runs, [], 1) as board:
         for run in runs:
             board.started(active(run))
-        board.look([active(run) for run in runs], [])
+        board.update([active(run) for run in runs], [])
         finish(runs[0], 10.0)
         board.ended(active(runs[0]), None)
         board.ended(active(runs[1]), Failed(runs[1], 3, "error: [it] diverged"))
     lines = shown.getvalue().splitlines()
     assert lines[:2] == ["started a", "started b"]
     assert lines[2].startswith("finished a in 0 s (1 of 2 runs)")
-    assert lines[3:] == ["failed b, exit code 3. It last said:", "error: [it] diverged"]
+    assert lines[3:] == ["failed b, exit code 3. Last output:", "error: [it] diverged"]
 
 
 def test_a_terminal_gets_a_bar_over_all_runs_and_a_line_each(tmp_path):
@@ -69,6 +69,6 @@ def test_a_terminal_gets_a_bar_over_all_runs_and_a_line_each(tmp_path):
     console = Console(file=shown, force_terminal=True, width=120)
     with Board(console, runs, runs[:1], 1) as board:
         board.started(active(runs[1]))
-        board.look([active(runs[1])], [])
+        board.update([active(runs[1])], [])
     assert "second" in shown.getvalue()
     assert "1 of 2, about 2 min left" in shown.getvalue()

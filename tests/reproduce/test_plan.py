@@ -22,7 +22,7 @@ def nothing(usual):
 def test_seeds_follow_each_other_and_rows_keep_their_order():
     plan = plan_runs("liquidation", ["phyb", "bc"], range(2), Path("out"), nothing)
     assert [run.name for run in plan] == ["phyb-seed0", "bc-seed0", "phyb-seed1", "bc-seed1"]
-    assert plan[2].words == "train liquidation --algorithm phyb --seed 1 --out out/phyb-seed1 --resume".split()
+    assert plan[2].arguments == "train liquidation --algorithm phyb --seed 1 --out out/phyb-seed1 --resume".split()
     assert plan[3].output == Path("out/bc-seed1.txt")
 
 
@@ -30,7 +30,7 @@ def test_seeds_follow_each_other_and_rows_keep_their_order():
 @pytest.mark.parametrize("name", HERE)
 def test_the_command_line_arrives_at_the_settings_of_the_plan(name, changes):
     [run] = plan_runs("liquidation", [name], [3], Path("out"), changes, Path("pools"))
-    command = parse(run.words)
+    command = parse(run.arguments)
     pool = command.pool if run.settings.pool is not None else None
     assert (pool, command.agent, command.training) == tuple(vars(run.settings).values())
     assert (command.seed, command.resume, command.cache, command.out) == (3, True, Path("pools"), run.folder)

@@ -7,7 +7,7 @@ from made_up import script
 
 from phyb.errors import InterruptedRunError, UsageError
 from phyb.interrupt import StopRequests
-from phyb.reproduce.processes import carry_out, next_run, share_cores
+from phyb.reproduce.processes import next_run, run_all, share_cores
 
 DONE = "import pathlib, sys; folder = pathlib.Path(sys.argv[1]); (folder / 'done').touch()"
 WAIT = """
@@ -23,10 +23,10 @@ time.sleep(60)
 
 
 class Record:
-    """A watcher that remembers, and does something when it looks."""
+    """A monitor that remembers, and does something when it looks."""
 
-    def __init__(self, at_look=None):
-        self.events, self.most, self._at_look = [], 0, at_look
+    def __init__(self, at_update=None):
+        self.events, self.most, self._at_update = [], 0, at_update
 
     def started(self, run):
         self.events.append(("started", run.planned.name))
@@ -34,10 +34,10 @@ class Record:
     def ended(self, run, failed):
         self.events.append(("failed" if failed else "ended", run.planned.name))
 
-    def look(self, active, waiting):
+    def update(self, active, waiting):
         self.most = max(self.most, len(active))
-        if self._at_look is not None:
-            self._at_look(active)
+        if self._at_update is not None:
+            self._at_update(active)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_all_are_carried_out_so_many_at_a_time_on_their_cores(tmp_path):
     core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     plan = [script(tmp_path / name, text) for name in "abc"]
     record = Record()
-    assert carry_out(plan, [(core,), (core,)], record, StopRequests(), look_every=0.02) == []
+    assert run_all(plan, [(core,), (core,)], record, StopRequests(), poll_every=0.02) == []
     assert record.most == 2
     assert sorted(record.events) == sorted((word, name) for word in ("started", "ended") for name in "abc")
     if hasattr(os, "sched_getaffinity"):
@@ -95,7 +95,7 @@ def test_a_failure_is_reported_with_its_last_words_and_stops_nobody(tmp_path):
     empty = script(tmp_path / "empty", "pass")  # ends well and leaves no result
     good = script(tmp_path / "good", DONE)
     record = Record()
-    failed = carry_out([bad, empty, good], [(0,)], record, StopRequests(), look_every=0.02)
+    failed = run_all([bad, empty, good], [(0,)], record, StopRequests(), poll_every=0.02)
     assert [(each.planned.name, each.code, each.tail) for each in failed] == [
         ("bad", 1, "first\nit broke"),
         ("empty", 0, ""),
@@ -112,7 +112,7 @@ def test_a_request_to_stop_lets_processes_save_and_starts_no_more(tmp_path):
 
     record = Record(ask)
     with pytest.raises(InterruptedRunError, match="same command"):
-        carry_out([under_way, later], [(0,)], record, stop, look_every=0.02)
+        run_all([under_way, later], [(0,)], record, stop, poll_every=0.02)
     assert (under_way.folder / "saved").exists()
     assert record.events == [("started", "now"), ("ended", "now")]
 
@@ -125,5 +125,5 @@ def test_no_process_is_left_behind_when_something_else_goes_wrong(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        carry_out([script(tmp_path / "run", WAIT)], [(0,)], Record(break_down), StopRequests())
+        run_all([script(tmp_path / "run", WAIT)], [(0,)], Record(break_down), StopRequests())
     assert seen[0].returncode is not None

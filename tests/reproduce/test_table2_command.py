@@ -58,7 +58,7 @@ def test_finished_runs_are_not_trained_again(trained, monkeypatch):
     folder, found, _ = trained
     before = (folder / "bc-seed0" / "manifest.json").stat().st_mtime_ns
     (folder / "table2.md").unlink()
-    monkeypatch.setattr(command, "carry_out", lambda *_: pytest.fail("something was trained"))
+    monkeypatch.setattr(command, "run_all", lambda *_: pytest.fail("something was trained"))
     again, shown = reproduce(folder)
     assert again.outcomes == found.outcomes
     assert "started" not in shown
@@ -70,11 +70,11 @@ def test_only_missing_runs_are_trained_and_failures_end_in_an_error_after_the_ta
     folder, *_ = trained
     asked = []
 
-    def fail(plan, shares, watcher, stop):
+    def fail(plan, shares, monitor, stop):
         asked.extend(run.name for run in plan)
         return [Failed(run, 3, "diverged") for run in plan]
 
-    monkeypatch.setattr(command, "carry_out", fail)
+    monkeypatch.setattr(command, "run_all", fail)
     (folder / "table2.md").unlink()
     with pytest.raises(FailedRunsError, match=r"1 of 2 runs failed: bc-seed1\."):
         reproduce(folder, seeds=2)

@@ -79,8 +79,8 @@ def test_csv_keeps_every_number():
     assert [line["algorithm"] for line in lines] == ["phyb", "cql", "bc", "", ""]
     for line, row in zip(lines, found.rows, strict=False):
         assert float(line["score_mean"]) == row.mean
-        assert row.middle is not None
-        assert float(line["iqm_high"]) == row.middle.high
+        assert row.iqm is not None
+        assert float(line["iqm_high"]) == row.iqm.high
         assert (line["paper_mean"] == "") is (row.paper is None)
     assert lines[0]["phyb_better"] == ""
     assert float(lines[1]["phyb_better"]) == 14 / 16
@@ -92,7 +92,7 @@ def test_data_is_strict_json_with_every_run_and_its_command():
     assert [run["score"] for run in content["runs"]] == [101.0, 90.0]
     assert content["runs"][1]["command"].startswith("phyb train liquidation --algorithm cql")
     assert content["rows"][0]["paper"] == {"mean": 101.6, "std": 3.7}
-    assert content["rows"][1]["middle"] == {"value": 90.0, "low": None, "high": None}
+    assert content["rows"][1]["iqm"] == {"value": 90.0, "low": None, "high": None}
     assert not content["rough"]
 
 
@@ -110,6 +110,6 @@ def test_rough_numbers_are_called_so_everywhere():
 
 
 def test_intervals_hold_the_value():
-    found = [estimate for row in comparison().rows for estimate in (row.middle, row.beaten) if estimate is not None]
+    found = [estimate for row in comparison().rows for estimate in (row.iqm, row.phyb_better) if estimate is not None]
     assert len(found) == 5  # PhyB is not compared with itself
     assert all(each.low <= each.value <= each.high for each in found)

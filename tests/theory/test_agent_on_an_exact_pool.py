@@ -1,4 +1,4 @@
-"""The neural agent on an exact pool, which tells planners apart: a finite world as one-hot vectors, models as tables.
+"""The neural agent on an exact pool, which tells planners apart: a finite MDP as one-hot vectors, models as tables.
 
 From the two first states an action below 0 is safe, one above 0 is a gamble about which the three models disagree. The
 belief takes the second gamble and leaves the first; the average model takes both, the worst model takes none.

@@ -57,17 +57,17 @@ def test_a_planted_violation_is_seen(name):
 
 
 def test_every_claim_has_a_planted_violation_or_is_said_to_fail():
-    assert {name for name, claim in CLAIMS.items() if claim.says != "fails"} == set(STRONGER)
+    assert {name for name, claim in CLAIMS.items() if claim.expected != "fails"} == set(STRONGER)
     for claim in CLAIMS.values():
         assert claim.statement
-        assert (claim.says == "holds only if") <= bool(claim.mended)
+        assert (claim.expected == "holds only if") <= bool(claim.corrected)
 
 
 @pytest.mark.parametrize("name", ["alpha-optimal", "theorem-1-bound", "proposition-1-values"])
-def test_what_we_say_is_borne_out(name):
+def test_the_expected_verdict_is_found(name):
     finding = check(CLAIMS[name], 600, seed=3)
     assert finding.agrees
-    assert finding.verdict == finding.says
+    assert finding.verdict == finding.expected
     assert sum(part.cases for part in finding.bins) == finding.trials
 
 
@@ -86,9 +86,9 @@ def test_the_command_names_the_known_claims_and_shows_no_bar(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["verify", "--claim", "theorem-9"])
     assert stop.value.code == 2
-    told = capsys.readouterr()
-    assert "There is no claim 'theorem-9'. Known claims: proposition-1" in " ".join(told.err.split())
-    assert "Checking" not in told.out + told.err
+    output = capsys.readouterr()
+    assert "There is no claim 'theorem-9'. Known claims: proposition-1" in " ".join(output.err.split())
+    assert "Checking" not in output.out + output.err
 
 
 def test_rounding_keeps_distributions():
@@ -130,12 +130,12 @@ def findings():
     """One that holds, one with a condition of its own, one that fails; the worst names and numbers by hand."""
     found = [check(CLAIMS[name], 200, seed=0) for name in ("isotonicity", "theorem-1-bound", "proposition-1-values")]
     wide = found[0]
-    longest = max((claim.mended for claim in CLAIMS.values()), key=len)
+    longest = max((claim.corrected for claim in CLAIMS.values()), key=len)
     found.append(
         dataclasses.replace(
             wide,
             name="theorem-4-contraction",
-            mended=longest,
+            corrected=longest,
             verdict=f"holds only if {longest}",
             trials=10_000,
             inside=3586,
@@ -170,15 +170,15 @@ def test_pictures_are_the_same_bytes_every_time(findings, tmp_path):
         assert first.startswith(b"<?xml")
 
 
-def test_the_page_in_the_docs_tells_every_claim_as_the_code_does():
+def test_the_page_in_the_docs_states_every_claim_as_the_code_does():
     docs = Path(__file__).parents[2] / "docs"
     text = (docs / "theory.md").read_text(encoding="utf-8")
     for name, claim in CLAIMS.items():
         section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
         assert " ".join(claim.statement.split("\n\n")[0].split()) in section
         assert f"Condition stated: {claim.condition}." in section
-        says = f"holds only if {claim.mended}" if claim.says == "holds only if" else claim.says
-        assert f"Verdict: **{says}**" in section
+        expected = f"holds only if {claim.corrected}" if claim.expected == "holds only if" else claim.expected
+        assert f"Verdict: **{expected}**" in section
         assert f"(img/theory/{name}.svg)" in section
         assert (docs / "img" / "theory" / f"{name}.svg").exists()
 
@@ -213,10 +213,10 @@ def test_the_command_writes_json_and_a_page(capsys, tmp_path):
     assert (tmp_path / "figures" / "isotonicity.svg").exists()
 
 
-def test_the_command_ends_with_1_if_a_claim_is_violated_where_we_say_it_holds(capsys, monkeypatch):
+def test_the_command_ends_with_1_if_a_claim_is_violated_where_it_should_hold(capsys, monkeypatch):
     claim = CLAIMS["isotonicity"]
     monkeypatch.setitem(CLAIMS, "isotonicity", claim._replace(variants=lambda _: claim.variants(0.99)))
     with pytest.raises(SystemExit) as stop:
         main(["verify", "--claim", "isotonicity", "--trials", "400"])
     assert stop.value.code == 1
-    assert "violated where we say it holds: isotonicity" in " ".join(capsys.readouterr().err.split())
+    assert "violated where it should hold: isotonicity" in " ".join(capsys.readouterr().err.split())

@@ -16,7 +16,7 @@ def aggregate(q, temperature):
 
 
 def test_raising_a_value_can_lower_the_belief_below_the_temperature():
-    """Isotonicity needs lambda >= Delta: a better promise is believed less."""
+    """Isotonicity needs lambda >= Delta: a higher value gets less weight."""
     assert aggregate([0.0, 5.0], 1.0) < aggregate([0.0, 2.0], 1.0)
     assert aggregate([0.0, 5.0], 5.0) > aggregate([0.0, 2.0], 5.0)
 
@@ -44,12 +44,12 @@ def test_two_fixed_points():
 
 
 def test_the_bound_of_theorem_1_breaks_with_more_than_probability_delta():
-    """30 models, all kept, small lambda: with chance 0.096 no model is bad, and the belief is far from its mean."""
+    """30 models, all kept, small lambda: with probability 0.096 no model is bad, the belief is far from its mean."""
     models, bad, gamma, delta, ratio = 30, 0.075, 0.1, 0.05, 0.05
     none_bad = (1 - bad) ** models
-    chance = [math.comb(models, j) * bad**j * (1 - bad) ** (models - j) for j in range(models + 1)]
+    probability = [math.comb(models, j) * bad**j * (1 - bad) ** (models - j) for j in range(models + 1)]
     value = [aggregate([0.0] * j + [1.0] * (models - j), ratio) for j in range(models + 1)]
-    mean = sum(c * v for c, v in zip(chance, value, strict=True))
+    mean = sum(c * v for c, v in zip(probability, value, strict=True))
     bound = math.sqrt(0.5 / models * math.log(6 / delta)) / (1 - gamma)
     assert none_bad > delta
     assert 1.0 - mean > bound
@@ -60,8 +60,8 @@ def test_theorem_2_fails_for_small_discounts():
     gamma = 0.2
     believed = make_mdp([[1.0], [-1.0]], [[[[1, 0]], [[0, 1]]]], gamma, [1, 0])
     truth = make_mdp([[1.0], [-1.0]], [[[[0, 1]], [[0, 1]]]], gamma, [1, 0])
-    promised, real = (float(evaluate(m, ONE((2, 1)), Hybrid(1, 1.0)).objective) for m in (believed, truth))
-    gap = promised - real
+    belief, real = (float(evaluate(m, ONE((2, 1)), Hybrid(1, 1.0)).objective) for m in (believed, truth))
+    gap = belief - real
     assert gap == pytest.approx(2 * gamma / (1 - gamma))
     assert gap > 2 * gamma**2 / (1 - gamma) ** 3
 
@@ -79,9 +79,9 @@ def test_holding_the_truth_gives_no_lower_bound():
 
 
 def test_more_kept_models_can_lower_a_value():
-    """State 1 is worth 2.2, and 2.34 once the third model counts; at the start it is then believed less.
+    """State 1 has the value 2.2, and 2.34 once the third model counts; at the start it then gets less weight.
 
-    States: start, 1, nothing for ever, 14 in all, 1.5 in all. At the start the third model promises so much that it
+    States: start, 1, nothing for ever, 14 in all, 1.5 in all. At the start the third model predicts so much that it
     hardly counts when it is kept.
     """
     to = np.eye(5)
@@ -113,8 +113,8 @@ def test_more_drawn_models_can_raise_the_expectation():
     assert three_drawn > two_drawn + 1e-3
 
 
-def test_an_improved_policy_can_be_worth_less():
-    """State 1 pays 2 or 6 a step by choice; at the start, a model that promises more of it is believed less."""
+def test_an_improved_policy_can_have_a_lower_value():
+    """State 1 pays 2 or 6 a step by choice; at the start, a model that predicts more of it gets less weight."""
     models = [[[[0, 0, 1]] * 2, [[0, 0, 1]] * 2, [[0, 0, 1]] * 2], [[[0, 1, 0]] * 2, [[0, 0, 1]] * 2, [[0, 0, 1]] * 2]]
     mdp = make_mdp([[0.0, 0.0], [2.0, 6.0], [0.0, 0.0]], models, 0.9, [1, 0, 0])
     policy = [[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]]

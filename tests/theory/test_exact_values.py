@@ -29,9 +29,9 @@ def loop_backup(rewards, models, values, discount, size, temperature):
     q = np.zeros((states, actions))
     for s in range(states):
         for a in range(actions):
-            promises = sorted(sum(p * v for p, v in zip(model[s][a], values, strict=True)) for model in models)[:size]
-            weights = [math.exp(-(x - promises[0]) / temperature) for x in promises]
-            mixed = sum(w * x for w, x in zip(weights, promises, strict=True)) / sum(weights)
+            backups = sorted(sum(p * v for p, v in zip(model[s][a], values, strict=True)) for model in models)[:size]
+            weights = [math.exp(-(x - backups[0]) / temperature) for x in backups]
+            mixed = sum(w * x for w, x in zip(weights, backups, strict=True)) / sum(weights)
             q[s, a] = rewards[s][a] + discount * mixed
     return q
 

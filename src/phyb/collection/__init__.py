@@ -1,1 +1,1 @@
-"""Logs from a simulator: an online learner is trained, and its past, its middle and its end become the D4RL kinds."""
+"""Collect logs from a simulator: SAC is trained online, and its policies and replay buffer become the D4RL kinds."""

@@ -1,4 +1,4 @@
-"""The command `phyb collect`: from the id of an environment to the six kinds of logs that D4RL made popular."""
+"""The work behind `phyb collect`: train SAC in an environment and write the six kinds of logs of D4RL."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from rich.console import Console
 
 from phyb.algorithms.sac import SACConfig
-from phyb.collection.copies import Act, Chance, Copies, Task, record
-from phyb.collection.learner import Algorithm, Record, draw
+from phyb.collection.copies import Act, Copies, RandomStreams, Task, record
 from phyb.collection.logs import KINDS, Kind, Recorded, package_versions, to_log
 from phyb.collection.settings import CollectConfig
+from phyb.collection.trainer import Record, SACTrainer, sample_actions
 from phyb.data.files import load_log, save_log
 from phyb.errors import DataError, UsageError, memory_errors
 from phyb.interrupt import StopRequests, stop_requests
@@ -48,7 +48,7 @@ def collect(
         env_id: a Gymnasium id with vectors as observations and bounded vectors as actions.
         out: the folder for the files and for all that is needed to go on after an interruption.
         config: how much to collect.
-        sac: settings of the learner.
+        sac: settings of SAC.
         seed: seeds everything; the same seed gives the same files on the same machine with the same versions.
         resume: go on with the collection in that folder, or start it if there is none.
         console: where progress is shown; None shows it on the terminal.
@@ -85,7 +85,7 @@ def collect(
         if store.vouches(*(job.path(kind).name for kind in KINDS)):
             stages.tell(f"{store.path}: this collection is finished.")
         else:
-            job.carry_out()
+            job.run()
         return {kind: job.path(kind) for kind in KINDS}
 
 
@@ -98,7 +98,7 @@ def choose_medium(records: list[Record], random_return: float, share: float) -> 
 
 @dataclasses.dataclass
 class _Collection:
-    """What the parts of one collection need to know."""
+    """One collection: what its stages share."""
 
     copies: Copies
     config: CollectConfig
@@ -117,23 +117,23 @@ class _Collection:
         name = re.sub(r"-v\d+$", "", re.split("[:/]", self.task.env_id)[-1]).lower()
         return self.store.path / f"{name}-{kind}.hdf5"
 
-    def carry_out(self) -> None:
-        """Record random actions, train, then record what the training led to; files that are there are kept."""
+    def run(self) -> None:
+        """Record random actions, train, then record policies and replay; existing files are kept."""
         self._write("random", lambda: [self._random_actions()], "uniform random actions", 0)
         schedule = self.config.schedule(self.task.episode_limit)
-        learner = Algorithm(self.copies, self.sac, schedule, self.seed, self.store, self.stop)
+        trainer = SACTrainer(self.copies, self.sac, schedule, self.seed, self.store, self.stop)
         with self.stages.stage("train", "training     ", schedule.rows(len(schedule.rounds))) as advance:
-            training = learner.train(advance)
+            training = trainer.train(advance)
         expert, medium = training.records[-1], self._medium(training.records)
 
         def rollouts(*parts: tuple[Kind, Record]) -> Callable[[], list[Recorded]]:
-            return lambda: [self._policy(kind, learner.actor(record)) for kind, record in parts]
+            return lambda: [self._policy(kind, trainer.actor(record)) for kind, record in parts]
 
         def replay(rounds: int) -> Callable[[], list[Recorded]]:
-            return lambda: learner.replay(training, rounds)
+            return lambda: trainer.replay(training, rounds)
 
-        said = "stochastic SAC policy after {:,} steps of training, evaluated at a return of {:,.2f}"
-        as_medium, as_expert = (said.format(record.steps, record.value) for record in (medium, expert))
+        template = "stochastic SAC policy after {:,} steps of training, evaluated at a return of {:,.2f}"
+        as_medium, as_expert = (template.format(record.steps, record.value) for record in (medium, expert))
         both = rollouts(("medium", medium), ("expert", expert))
         self._write("medium", rollouts(("medium", medium)), as_medium, medium.steps)
         self._write("expert", rollouts(("expert", expert)), as_expert, expert.steps)
@@ -151,32 +151,32 @@ class _Collection:
         medium, expert = choose_medium(records, random_return, self.config.medium_share), records[-1]
         if medium == expert:
             self.stages.tell(
-                f"SAC's best policy earned {expert.value:,.1f}, random actions {random_return:,.1f}; nothing between "
-                "the two was seen, so that medium and expert are the same policy. Raise --steps."
+                f"SAC's best policy earned {expert.value:,.1f}, random actions {random_return:,.1f}; no policy between "
+                "the two was found, so medium and expert are the same policy. Raise --steps."
             )
         return medium
 
     def _random_actions(self) -> Recorded:
-        generator = Chance(self.seed, _ACTIONS).generator
+        generator = RandomStreams(self.seed, _ACTIONS).generator
         size = self.task.action_size
         return self._roll("random", lambda observations, step: generator.uniform(-1.0, 1.0, (len(observations), size)))
 
     def _policy(self, kind: Kind, actor: Actor) -> Recorded:
-        """Rows of a policy; those of medium and expert are asked for twice."""
+        """Rows of a policy; those of medium and expert are used twice."""
         if kind not in self._rollouts:
-            key = Chance(self.seed, _ACTIONS, KINDS.index(kind)).key
-            self._rollouts[kind] = self._roll(kind, lambda observations, step: draw(actor, key, step, observations))
+            key = RandomStreams(self.seed, _ACTIONS, KINDS.index(kind)).key
+            self._rollouts[kind] = self._roll(kind, lambda rows, step: sample_actions(actor, key, step, rows))
         return self._rollouts[kind]
 
     def _roll(self, kind: Kind, act: Act) -> Recorded:
         with self.stages.stage(kind, f"{kind:13}", self.config.rows) as advance:
 
-            def told(rows: int) -> None:
+            def on_progress(rows: int) -> None:
                 self.stop.check()
                 advance(rows, "")
 
-            chance = Chance(self.seed, _ROLLOUT, KINDS.index(kind))
-            return record(self.copies, self.config.rows, chance, act, told)
+            random = RandomStreams(self.seed, _ROLLOUT, KINDS.index(kind))
+            return record(self.copies, self.config.rows, random, act, on_progress)
 
     def _write(self, kind: Kind, recorded: Callable[[], list[Recorded]], behaviour: str, training_steps: int) -> None:
         path = self.path(kind)

@@ -1,4 +1,4 @@
-"""Several copies of a simulator in step, and what they recorded as rows of plain numbers."""
+"""A vector of environments stepped together, and their transitions as rows of plain numbers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Act = Callable[[np.ndarray, int], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What has to be known about an environment to record it."""
+    """The facts about an environment that a recording needs."""
 
     env_id: str
     action_low: Float[np.ndarray, " act"]
     action_high: Float[np.ndarray, " act"]
     observation_size: int
     episode_limit: int | None
-    """Steps after which the environment truncates an episode; None if it does not say."""
+    """Steps after which the environment truncates an episode; None if not stated."""
 
     @property
     def action_size(self) -> int:
@@ -57,15 +57,15 @@ class Task:
         return np.clip(low + 0.5 * (actions + 1.0) * (high - low), low, high).astype(np.float32)
 
 
-class Chance:
-    """All that is random in one piece of work, settled by the seed and the name of the piece alone.
+class RandomStreams:
+    """The random numbers of one stage: a key, a generator and environment seeds, derived from the seed and the stage.
 
-    Nothing random passes from one piece to the next: a collection that was broken off goes on at the start of a piece
-    with the numbers it would have had.
+    No random state passes from one stage to the next, so an interrupted collection restarts a stage with the same
+    numbers.
     """
 
-    def __init__(self, seed: int, *piece: int) -> None:
-        environments, numbers, key = np.random.SeedSequence((seed, *piece)).spawn(3)
+    def __init__(self, seed: int, *stage: int) -> None:
+        environments, numbers, key = np.random.SeedSequence((seed, *stage)).spawn(3)
         self._environments = environments
         self.generator = np.random.default_rng(numbers)
         self.key: PRNGKeyArray = jax.random.key(int(key.generate_state(1)[0]))
@@ -76,13 +76,13 @@ class Chance:
 
 
 class Copies:
-    """Copies of an environment in step; a context manager that closes them.
+    """Copies of an environment stepped together; a context manager that closes them.
 
     They are made once, since some simulators are slow and noisy to make. A reset with seeds must bring everything back,
-    as Gymnasium asks of environments: then nothing passes from one piece of work to the next.
+    as Gymnasium asks of environments: then nothing passes from one stage to the next.
 
     Raises:
-        UsageError: the environment cannot be made, or not be recorded; the message says why.
+        UsageError: the environment cannot be made, or not be recorded; the message gives the reason.
     """
 
     def __init__(self, env_id: str, count: int) -> None:
@@ -103,9 +103,9 @@ class Copies:
     ) -> None:
         self._env.close()
 
-    def start(self, chance: Chance) -> None:
+    def start(self, random: RandomStreams) -> None:
         """A new episode in every copy."""
-        seeds = chance.environment_seeds(self.count)
+        seeds = random.environment_seeds(self.count)
         self.observations = _float32(self._env.reset(seed=seeds)[0])  # pyright: ignore[reportArgumentType]
 
     def step(self, actions: Float[np.ndarray, "copies act"]) -> Float[np.ndarray, "copies width"]:
@@ -130,30 +130,30 @@ class Copies:
 
 
 def record(
-    copies: Copies, rows: int, chance: Chance, act: Act, told: Callable[[int], None]
+    copies: Copies, rows: int, random: RandomStreams, act: Act, on_progress: Callable[[int], None]
 ) -> Float[np.ndarray, "steps copies width"]:
-    """Rows of all copies side by side, at least `rows` in all; `told` hears how many there are so far."""
+    """Rows of all copies side by side, at least `rows` in all; `on_progress` gets the rows so far."""
     steps = -(-rows // copies.count)
     recorded = np.empty((steps, copies.count, copies.task.width), np.float32)
-    copies.start(chance)
+    copies.start(random)
     for step in range(steps):
         recorded[step] = copies.step(act(copies.observations, step))
-        told(min((step + 1) * copies.count, rows))
+        on_progress(min((step + 1) * copies.count, rows))
     return recorded
 
 
-def play(copies: Copies, episodes: int, chance: Chance, act: Act) -> Float[np.ndarray, " episodes"]:
+def episode_returns(copies: Copies, episodes: int, random: RandomStreams, act: Act) -> Float[np.ndarray, " episodes"]:
     """Returns of at least `episodes` whole episodes, equally many of each copy.
 
-    To take the first that finish would favour short episodes.
+    Taking the first to finish would favour short episodes.
     """
     quota = -(-episodes // copies.count)
     returns, finished = np.zeros((copies.count, quota + 1)), np.zeros(copies.count, int)
-    everyone = np.arange(copies.count)
-    copies.start(chance)
+    all_copies = np.arange(copies.count)
+    copies.start(random)
     for step in itertools.count():
         columns = copies.task.columns(copies.step(act(copies.observations, step)))
-        returns[everyone, finished] += columns["rewards"]  # the last place takes what comes after the quota
+        returns[all_copies, finished] += columns["rewards"]  # the last place takes what comes after the quota
         finished = np.minimum(finished + (columns["terminated"] + columns["truncated"] > 0.5), quota)
         if np.all(finished == quota):
             break

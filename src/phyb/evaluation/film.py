@@ -29,7 +29,7 @@ WIDEST = 320
 WIDEST_MP4 = 640
 """The same for an MP4, which keeps what changes."""
 _USUAL_RATE = 30
-"""Steps per second of an environment that does not tell."""
+"""Steps per second of an environment that does not state them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +123,9 @@ def _write_mp4(pictures: list[Image.Image], path: Path, seconds: float) -> None:
             for picture in pictures:
                 film.send(picture.crop((0, 0, *size)).tobytes())
             film.close()
-        except (OSError, RuntimeError) as error:  # what the encoder said stands in the last lines
-            said = (str(error).strip().splitlines() or ["no message"])[-1]
-            raise UsageError(f"{path}: the film cannot be encoded ({said}). Give a name that ends in .gif.") from error
+        except (OSError, RuntimeError) as error:  # the encoder's message is in the last lines
+            reason = (str(error).strip().splitlines() or ["no message"])[-1]
+            raise UsageError(f"{path}: the film cannot be encoded ({reason}). Give a name ending in .gif.") from error
 
 
 @contextlib.contextmanager
@@ -137,7 +137,7 @@ def _drawing(env_id: str) -> Iterator[Any]:
             gymnasium.spec(registered)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that the mode is not supported; what follows says it better
+                warnings.simplefilter("ignore")  # that the mode is not supported; the error below is clearer
                 env = gymnasium.make(registered, render_mode="rgb_array")
         except TypeError as error:  # its constructor knows no render_mode
             raise _no_pictures(env_id) from error
@@ -152,12 +152,12 @@ def _drawing(env_id: str) -> Iterator[Any]:
 
 
 def _picture(env: Any, env_id: str, widest: int) -> Image.Image:
-    """What the environment draws now, at most so many pixels wide or high."""
+    """The current frame, at most so many pixels wide or high."""
     try:
         drawn = env.render()
     except gymnasium.error.DependencyNotInstalled as error:
         raise UsageError(f"cannot film {env_id}: {error}") from error
-    except Exception as error:  # OpenGL fails in as many ways as there are drivers
+    except Exception as error:  # each OpenGL driver has errors of its own
         raise UsageError(
             f"cannot film {env_id}: {type(error).__name__}: {str(error).rstrip('.')}. MuJoCo draws with OpenGL: "
             "without a display set the environment variable MUJOCO_GL=egl (graphics driver), or MUJOCO_GL=osmesa "
@@ -176,7 +176,7 @@ def _no_pictures(env_id: str) -> UsageError:
 
 @contextlib.contextmanager
 def _offscreen() -> Iterator[None]:
-    """Where there is no display, let MuJoCo draw without one, unless the user has chosen how."""
+    """Where there is no display, let MuJoCo render with EGL, unless the user has chosen otherwise."""
     displays = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
     if sys.platform != "linux" or any(os.environ.get(name) for name in displays):
         yield

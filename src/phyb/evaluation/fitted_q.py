@@ -1,4 +1,4 @@
-"""Fitted Q evaluation: what a policy is worth by the logged rows alone, without any model of the world."""
+"""Fitted Q evaluation (FQE): the value of a policy from the logged rows alone, without a dynamics model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from phyb.networks import MLP, Standardizer, gradient_step, move_towards, start_
 from phyb.policy.policy import Policy
 
 _FINAL_LEARNING_RATE = 0.1
-_LEAST_STEPS, _TRAVELS = 5000, 4.0
-_LOOK_BACK = 0.25
-"""The last share of the fit, over which its estimate should not move any more."""
+_LEAST_STEPS, _TIME_CONSTANTS = 5000, 4.0
+_TAIL = 0.25
+"""The last share of the fit, over which the estimate should be stable."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +31,8 @@ class FittedQConfig:
     """Settings of fitted Q evaluation."""
 
     fit_steps: int | None = None
-    """Gradient steps of the fit of one policy; None takes what values need to travel back through an episode, at least
-    5000. More is more exact; the command says when an estimate was still moving at the end."""
+    """Gradient steps of the fit of one policy; None takes what values need to propagate back through an episode, at
+    least 5000. More is more exact; the command warns when an estimate was still moving at the end."""
     fit_networks: int = 3
     """Q networks fitted side by side, each from its own weights and batches. More gives a better standard error and
     costs time in proportion."""
@@ -43,7 +43,7 @@ class FittedQConfig:
     fit_learning_rate: float = 1e-3
     """Step of the optimiser; it falls linearly to a tenth of itself. Lower is steadier and slower."""
     fit_target_rate: float = 0.02
-    """Share by which the slow copy that makes the targets follows per step. Higher settles sooner, lower is calmer."""
+    """Share by which the target networks follow per step. Higher converges sooner, lower is smoother."""
 
 
 class FittedQ(eqx.Module):
@@ -61,7 +61,7 @@ class FittedQ(eqx.Module):
         return jnp.clip(jax.vmap(lambda network: network(inputs)[..., 0])(self.networks), self.low, self.high)
 
     def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
-        """The value of standardised observations, the mean over the networks: what a belief ranks its members by."""
+        """The value of standardised observations, the mean over the networks: by which a belief ranks its models."""
         rows = self.standardizer.inverse(observations).reshape(-1, observations.shape[-1])
         return jnp.mean(self.each(rows), axis=0).reshape(observations.shape[:-1])
 
@@ -87,12 +87,12 @@ class Fit(NamedTuple):
     values: Float[np.ndarray, "networks starts"]
     """`Q_j(s0, pi(s0))` of every network at every start, discounted, in the units of the log's rewards."""
     drift: float
-    """How far the mean value still moved in the last quarter of the steps; large beside its error: not settled."""
+    """Change of the mean value in the last quarter of the steps; larger than its error means not converged."""
 
 
 class _State(NamedTuple):
     networks: MLP
-    slow: MLP
+    targets: MLP
     optimizer: optax.OptState
     key: PRNGKeyArray
 
@@ -105,22 +105,22 @@ def fit_q(
     config: FittedQConfig,
     progress: Callable[[int], None] | None = None,
 ) -> Fit:
-    """Fit Q networks to a policy on logged rows, and value the policy at the starts.
+    """Fit Q networks to a policy on logged rows, and evaluate the policy at the starts.
 
     Every step takes a batch of logged rows and moves each network towards
 
-        y = r + gamma (1 - terminated) Q_slow(s', pi(s')),
+        y = r + gamma (1 - terminated) Q_target(s', pi(s')),
 
-    with Q_slow a slow copy of it; both values and targets are clipped to what the rewards allow. The slow copies make
-    the estimate: they average the noise of single steps.
+    with Q_target its target network. Values and targets are clipped to what the rewards allow. The estimate comes from
+    the target networks, which average the noise of single steps.
 
     Args:
         key: the same key gives every policy the same first weights and the same batches.
-        policy: what is valued.
+        policy: the policy to evaluate.
         problem: the log; its pool, if any, is not used.
         starts: raw start observations.
         config: sizes and lengths.
-        progress: told the steps done so far.
+        progress: called with the steps done so far.
 
     Raises:
         UsageError: a setting that no fit could use.
@@ -140,19 +140,19 @@ def fit_q(
             progress(done)
 
     def values() -> np.ndarray:
-        found = np.asarray(_start_values(_q(state.slow, policy, problem), rows) * problem.reward_scale)
+        found = np.asarray(_start_values(_q(state.targets, policy, problem), rows) * problem.reward_scale)
         if not np.all(np.isfinite(found)):
             raise DivergenceError(
                 f"Fitted Q evaluation diverged within {done:,} steps. Lower --fit-learning-rate or --fit-target-rate."
             )
         return found
 
-    late = round(_LOOK_BACK * steps)
+    late = round(_TAIL * steps)
     pieces.run(steps - late, work)
     before = values().mean()
     pieces.run(late, work)
     after = values()
-    return Fit(_q(state.slow, policy, problem), after, float(after.mean() - before))
+    return Fit(_q(state.targets, policy, problem), after, float(after.mean() - before))
 
 
 def steps_of_fit(config: FittedQConfig, problem: Problem) -> int:
@@ -163,7 +163,7 @@ def steps_of_fit(config: FittedQConfig, problem: Problem) -> int:
     if config.fit_steps is not None:
         return config.fit_steps
     reach = problem.horizon if problem.discount == 1.0 else min(1.0 / (1.0 - problem.discount), problem.horizon)
-    return max(_LEAST_STEPS, round(_TRAVELS * reach / config.fit_target_rate))
+    return max(_LEAST_STEPS, round(_TIME_CONSTANTS * reach / config.fit_target_rate))
 
 
 def check_fit(config: FittedQConfig) -> None:
@@ -219,9 +219,9 @@ def _updates(config: FittedQConfig, state: _State, policy: Policy, problem: Prob
         key, use = jax.random.split(state.key)
         drawn = problem.sample(use, config.fit_networks * config.fit_batch_size)
         rows = Rows(*(leaf.reshape(config.fit_networks, config.fit_batch_size, *leaf.shape[1:]) for leaf in drawn))
-        target = _q(state.slow, policy, problem).target(rows, problem.discount)
+        target = _q(state.targets, policy, problem).target(rows, problem.discount)
         gradient = jax.grad(lambda networks: _q(networks, policy, problem).loss(rows, target))(state.networks)
         networks, optimizer = gradient_step(_optimizer(config), gradient, state.optimizer, state.networks)
-        return _State(networks, move_towards(state.slow, networks, config.fit_target_rate), optimizer, key)
+        return _State(networks, move_towards(state.targets, networks, config.fit_target_rate), optimizer, key)
 
     return jax.lax.fori_loop(0, count, one, state)

@@ -1,6 +1,6 @@
 """Which policy to deploy when there is no simulator: finished runs ranked by estimates that need only the log.
 
-Every candidate is judged by the same yardstick: one log, one pool, the same start states, the same chance.
+Every candidate is evaluated by the same protocol: one log, one pool, the same start states, common random numbers.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def select_policies(
         console: where progress is shown; None shows it on the terminal.
 
     Returns:
-        The yardstick, every candidate with its estimates, ranks and real return (best under the belief first), rank
+        The protocol, every candidate with its estimates, ranks and real return (best under the belief first), rank
         correlations with the real returns, and `advice`, sentences that say how far to trust it; all of it JSON.
 
     Raises:
@@ -110,7 +110,7 @@ def select_policies(
     found = {
         "format": 1,
         "log": {"fingerprint": log.fingerprint(), "rows": len(log), "episodes": len(problem.starts)},
-        "yardstick": {
+        "protocol": {
             "run": str(judge.folder.path),
             "pool": key,
             "trained_on_pool": [run.name for run in finished if own_pool_key(run, log) == key],

@@ -1,4 +1,4 @@
-"""What a handful of seeds says about a method: aggregates over tasks, intervals, comparisons, profiles.
+"""Statistics over a few seeds: aggregates over tasks, bootstrap intervals, comparisons, performance profiles.
 
 Scores are normalised so that 1 is the reference (a score of 100 is 1.0). They come as an array (seeds, tasks) or as a
 mapping from the name of a task to its seeds, which may be of different numbers. The arrays of a mapping may have
@@ -103,10 +103,10 @@ def optimality_gap(scores: Scores, gamma: float = 1.0) -> Float[np.ndarray, "*ba
 
 
 def probability_of_improvement(ours: Scores, theirs: Scores) -> Float[np.ndarray, "*batch"]:
-    """How likely a run of ours beats one of theirs on a task drawn at random.
+    """Probability that a run of ours scores higher than one of theirs on a random task.
 
     The mean over tasks of `P(X > Y) + P(X = Y) / 2` over all pairs of a run X of ours and a run Y of theirs, which is
-    the Mann-Whitney statistic divided by the number of pairs. It says how often, not by how much.
+    the Mann-Whitney statistic divided by the number of pairs. It is about how often, not by how much.
 
     Raises:
         UsageError: the tasks are not the same.
@@ -137,15 +137,15 @@ def task_profile(scores: Scores, thresholds: ArrayLike) -> Float[np.ndarray, "*b
 def interval(
     statistic: Callable[..., Any], *scores: Scores, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[Any, Any]:
-    """Ends of a stratified bootstrap interval: percentiles of the statistic over seeds drawn anew within each task.
+    """Ends of a stratified bootstrap interval: percentiles of the statistic over seeds resampled within each task.
 
-    With few seeds it is too narrow, since runs that were not made cannot be drawn: see docs/statistics.md.
+    With few seeds it is too narrow, see docs/statistics.md.
 
     Args:
         statistic: a function of this module, or any that keeps leading axes.
-        scores: what the statistic takes; each is drawn anew on its own.
-        level: share of such intervals that is meant to hold the true value.
-        resamples: how often seeds are drawn; more make the ends smoother.
+        scores: what the statistic takes; each is resampled on its own.
+        level: nominal coverage.
+        resamples: number of bootstrap resamples; more make the ends smoother.
         seed: the same seed gives the same interval.
 
     Raises:
@@ -155,14 +155,14 @@ def interval(
         raise UsageError(f"level must lie between 0 and 1 and resamples be at least 1, found {level} and {resamples}")
     generator = np.random.default_rng(seed)
 
-    def drawn_anew(scores: Scores) -> Runs:
+    def resampled(scores: Scores) -> Runs:
         runs = _single_numbers(scores)
         single = [task for task, found in runs.items() if len(found) < 2]
         if single:
             raise UsageError(f"an interval needs at least 2 seeds of every task; only 1 of: {', '.join(single)}")
         return {task: found[generator.integers(0, len(found), (resamples, len(found)))] for task, found in runs.items()}
 
-    values = statistic(*map(drawn_anew, scores))
+    values = statistic(*map(resampled, scores))
     low, high = np.quantile(values, [0.5 - level / 2, 0.5 + level / 2], axis=0)
     return low, high
 

@@ -1,4 +1,4 @@
-"""What the algorithm believed and learned to do: values and doubt, ranks of models, and the policy as a map."""
+"""Values and model disagreement over training, belief weights by rank, and the liquidation policy as a map."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from phyb.report.policy_map import map_policy, policy_panel
 from phyb.report.source import RunData, series
 
 
-def values_and_doubt(run: RunData) -> Section | None:
+def values_and_disagreement(run: RunData) -> Section | None:
     """Q-values and the disagreement of the pessimistic subset over training."""
     lines = run.stage("policy")
     values = [("q_logged", "logged rows", "true"), ("q_imagined", "imagined rows", "belief")]
-    doubt = [("uncertainty", "pessimistic models", "extra")]
-    tried, apart = [("episode_return", "candidate policies", "belief")], [("disagreement", "two models", "extra")]
+    returns, pairs = [("episode_return", "candidate policies", "belief")], [("disagreement", "two models", "extra")]
+    subset = [("uncertainty", "pessimistic models", "extra")]
     panels = [
         curve_panel(lines, values, title="Value targets (Q)", unit="return"),
-        curve_panel(lines, tried, title="Whole episodes under the belief", unit="return less penalty"),
-        curve_panel(lines, doubt, title="Uncertainty about the next state", unit="log std"),
-        curve_panel(lines, apart, title="Disagreement along imagined episodes", unit="std of the data"),
+        curve_panel(lines, returns, title="Whole episodes under the belief", unit="return less penalty"),
+        curve_panel(lines, subset, title="Uncertainty about the next state", unit="log std"),
+        curve_panel(lines, pairs, title="Disagreement along imagined episodes", unit="std of the data"),
     ]
     found = [panel for panel in panels if panel is not None]
     if not found:
@@ -30,7 +30,7 @@ def values_and_doubt(run: RunData) -> Section | None:
     names = {
         "q_logged": "Q on logged rows",
         "q_imagined": "Q on imagined rows",
-        "episode_return": "what candidate policies earn, less the disagreement penalty,",
+        "episode_return": "the return of candidate policies, less the disagreement penalty,",
         "uncertainty": "the log of the uncertainty",
         "disagreement": "the disagreement of two models about a step",
     }
@@ -40,12 +40,12 @@ def values_and_doubt(run: RunData) -> Section | None:
         if len(curve := series(lines, key)[1])
     ]
     explained = [
-        "Values should level off; values that keep rising while returns fall mean that the imagined world is "
-        "wrong where the policy goes. Uncertainty is the disagreement of the pessimistic models about the next "
-        "state: it falls when the policy stays where the log knows the answer."
+        "Values should level off. Values that rise while returns fall mean that the models are wrong where the policy "
+        "goes. Uncertainty is the disagreement of the pessimistic models about the next state; it is low where the log "
+        "has data."
     ]
     if not run.has_pool:
-        explained = ["Values should level off; values that keep rising while returns fall are not to be believed."]
+        explained = ["Values should level off. Values that rise while returns fall are wrong."]
     sentences = [
         *explained,
         f"In this run {'; '.join(changes)}.",
@@ -54,23 +54,23 @@ def values_and_doubt(run: RunData) -> Section | None:
 
 
 def ranks(run: RunData) -> Section | None:
-    """Which of the drawn models the belief listens to."""
+    """How the belief weighs the drawn models."""
     lines = run.stage("policy")
     panel = rank_panel(lines)
     if panel is None:
         return None
-    asked = "policy tried" if run.judged_by_episodes else "imagined step"
+    ranked = "candidate policy" if run.is_policy_search else "imagined step"
     sentences = [
-        f"For every {asked} some models of the pool are drawn and ranked by what they promise; the belief keeps those "
-        "that promise least. Bars are means over the last quarter of training."
+        f"For every {ranked} some models of the pool are drawn and ranked by the value they predict. The belief keeps "
+        "those with the lowest values. Bars are means over the last quarter of training."
     ]
     weights, chosen = (mean_by_rank(lines, key) for key in ("weight_by_rank", "chosen_by_rank"))
     if len(weights):
-        line = f"Here the model that promises least carries {100 * weights[0]:.0f} % of the weight"
+        line = f"The model with the lowest value has {100 * weights[0]:.0f} % of the weight"
         line += f" and is followed in {100 * chosen[0]:.0f} % of imagined steps" if len(chosen) else ""
-        heard = int(np.sum(weights > 1e-6))
-        sentences.append(f"{line}; {heard} of {len(weights)} drawn models have any weight.")
-    return Section("ranks", "Whom the belief listens to", sentences, [panel], short="Ranks")
+        positive = int(np.sum(weights > 1e-6))
+        sentences.append(f"{line}; {positive} of {len(weights)} drawn models have any weight.")
+    return Section("ranks", "Belief weights by rank", sentences, [panel], short="Ranks")
 
 
 def policy_over_prices(run: RunData) -> Section | None:
@@ -85,9 +85,8 @@ def policy_over_prices(run: RunData) -> Section | None:
     if found is None:
         return None
     sentences = [
-        "Each cell shows how much of a full holding the policy sells at a time and a price. The best policy "
-        "sells everything at or above the blue boundary and nothing below it; outside the dotted lines prices "
-        "are rare, and what is painted there hardly matters.",
+        "Each cell shows how much of a full holding the policy sells at a time and a price. The best policy sells "
+        "everything at or above the blue boundary and nothing below it. Prices outside the dotted lines are rare.",
         f"Weighed by how likely each price is, this policy is on the right side of the boundary in "
         f"{100 * found.agreement:.1f} % of cases.",
     ]

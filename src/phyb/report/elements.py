@@ -36,7 +36,7 @@ def show_short(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them."""
+    """Seconds as 12.3 s, 4 min 5 s or 2 h 10 min."""
     if seconds is None:
         return MISSING
     if seconds < 60:
@@ -106,13 +106,13 @@ def figure(panel: Panel, *, with_legend: bool = True) -> str:
 
 def section(part: Section) -> str:
     """A whole section; one picture stands beside its text on a wide screen, a shared legend above all."""
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in part.sentences)
+    prose = "".join(f"<p>{escape(sentence)}</p>" for sentence in part.sentences)
     legends = {tuple(panel.legend) for panel in part.panels}
     shared = len(part.panels) > 1 and len(legends) == 1
     pictures = "".join(figure(panel, with_legend=not shared) for panel in part.panels)
     if len(part.panels) == 1:
-        body = f'<div class="beside"><div>{words}</div>{pictures}</div>{part.html}'
+        body = f'<div class="beside"><div>{prose}</div>{pictures}</div>{part.html}'
     else:
-        body = words + (legend(part.panels[0].legend) if shared else "")
+        body = prose + (legend(part.panels[0].legend) if shared else "")
         body += (f'<div class="panels">{pictures}</div>' if pictures else "") + part.html
     return f'<section id="{escape(part.id)}"><h2>{escape(part.title)}</h2>{body}</section>'

@@ -1,4 +1,4 @@
-"""Pictures of a training run: learning curve, belief against truth, values and doubt, ranks, diagnostics."""
+"""Pictures of a training run: learning curve, belief against truth, values, ranks, diagnostics."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def rank_panel(lines: Sequence[Record]) -> Panel | None:
             axes.bar(ranks + (place - 0.5 * (len(groups) - 1)) * width, heights, 0.92 * width, color=COLORS[color])
         count = max(len(heights) for _, _, heights in groups)
         axes.set_xticks(range(1, count + 1, max(1, -(-count // 12))))
-        axes.set_xlabel("rank (1 promises least)")
+        axes.set_xlabel("rank (1 = lowest value)")
         axes.set_ylabel("share")
         axes.grid(False, axis="x")
         value_axis(axes, "y", np.concatenate([heights for _, _, heights in groups]))
@@ -129,7 +129,7 @@ def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: flo
             levels=[("target", target, "optimum")],
         ),
         curve_panel(lines, size, title="Step size of the mirror step", unit="β", log=True),
-        curve_panel(lines, pessimism, title="Return given away by pessimism", unit="return"),
+        curve_panel(lines, pessimism, title="Pessimism: mean minus target", unit="return"),
         curve_panel(lines, leaving, title="Imagined states outside the data", unit="share"),
         curve_panel(lines, ending, title="Imagined steps that end the episode", unit="share"),
         curve_panel(lines, age, title="Age of imagined rollouts", unit="steps"),

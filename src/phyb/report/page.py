@@ -100,11 +100,11 @@ _SECTIONS = (
     sections.results,
     sections.learning_curve,
     sections.belief_against_truth,
-    belief_sections.values_and_doubt,
+    belief_sections.values_and_disagreement,
     belief_sections.ranks,
     belief_sections.policy_over_prices,
     pool_sections.calibration,
-    pool_sections.doubt,
+    pool_sections.disagreement,
     pool_sections.error_growth,
     pool_sections.training,
     pool_sections.settings,
@@ -149,12 +149,12 @@ def _variables(colors: dict[str, str]) -> str:
 def _subtitle(run: RunData) -> str:
     algorithm = text(run.config.get("algorithm")) or text(run.result.get("algorithm"))
     title = ALGORITHMS[algorithm].title if algorithm in ALGORITHMS else algorithm
-    words = [title, text(run.config.get("env_id"))]
+    parts = [title, text(run.config.get("env_id"))]
     preset, seed, steps = (
         text(run.config.get("preset")),
         number(run.config.get("seed")),
         number(run.result.get("steps")),
     )
-    words += [f"preset {preset}" if preset else "", f"seed {seed:.0f}" if seed is not None else ""]
-    words += [f"{steps:,.0f} updates" if steps is not None else ""]
-    return " · ".join(word for word in words if word) or "A run of PhyB"
+    parts += [f"preset {preset}" if preset else "", f"seed {seed:.0f}" if seed is not None else ""]
+    parts += [f"{steps:,.0f} updates" if steps is not None else ""]
+    return " · ".join(filter(None, parts)) or "A run of PhyB"

@@ -45,7 +45,7 @@ def price_law() -> tuple[np.ndarray, np.ndarray]:
 
 
 def map_policy(policy: Policy) -> PolicyMap | None:
-    """Ask the policy at every time and price with nothing sold yet; None if its task is another one."""
+    """Evaluate the policy at every time and price with nothing sold yet; None if its task is another one."""
     if policy.standardizer.mean.shape != (3,) or policy.action_low.shape != (1,):
         return None
     spec = DEFAULT_SPEC

@@ -1,4 +1,4 @@
-"""Pictures of the pool on hold-out episodes: calibration, doubt against error, and error against rollout length."""
+"""Figures of the pool on hold-out episodes: calibration, disagreement, and error against rollout length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phyb.report.style import COLORS, Key, Panel, drawing, short_number, to_svg,
 
 
 def calibration_panel(dimension: Record, name: str) -> Panel | None:
-    """Predicted against observed error in bins of rows; on the diagonal the pool knows how wrong it is."""
+    """Predicted against observed error in bins of rows; on the diagonal the predicted error is right."""
     points = _points(dimension.get("bins"))
     if not len(points):
         return None
@@ -22,20 +22,20 @@ def calibration_panel(dimension: Record, name: str) -> Panel | None:
         Key("perfect calibration", "behaviour", "dashed"),
     ]
     svg = _draw_bins(points, f"calibration {name}", ("predicted error (std)", "observed error (RMSE)"))
-    said = "; ".join(f"{predicted:.3g} predicted, {seen:.3g} observed" for predicted, seen in points)
-    return Panel(name, svg, f"Calibration of {name}: {said}.", legend)
+    text = "; ".join(f"{predicted:.3g} predicted, {seen:.3g} observed" for predicted, seen in points)
+    return Panel(name, svg, f"Calibration of {name}: {text}.", legend)
 
 
-def doubt_panel(bins: Any) -> Panel | None:
-    """The members' disagreement against the pool's error in bins of rows; a rising line means that doubt warns."""
+def disagreement_panel(bins: Any) -> Panel | None:
+    """The members' disagreement against the pool's error in bins of rows; it should rise."""
     points = _points(bins)
     if not np.any(points > 0):
         return None
     title = "Disagreement and error"
     svg = _draw_bins(points, title, ("disagreement / trivial error", "error / trivial error"))
     legend = [Key("rows of similar disagreement", "true"), Key("error as large as disagreement", "behaviour", "dashed")]
-    said = "; ".join(f"disagreement {spread:.3g}, error {seen:.3g}" for spread, seen in points)
-    return Panel(title, svg, f"{title} in units of the trivial error: {said}.", legend)
+    text = "; ".join(f"disagreement {spread:.3g}, error {seen:.3g}" for spread, seen in points)
+    return Panel(title, svg, f"{title} in units of the trivial error: {text}.", legend)
 
 
 def _points(bins: Any) -> np.ndarray:
@@ -75,8 +75,8 @@ def growth_panel(lengths: np.ndarray, growth: Record, name: str, unit: str = "RM
     seen = np.concatenate([values for *_, values in curves])
     with drawing() as (figure, axes):
         for _, color, dash, values in curves:
-            look = {"color": COLORS[color], "linestyle": dash, "linewidth": 1.8}
-            axes.plot(lengths, values, marker="o", markersize=3.5, **look)
+            style = {"color": COLORS[color], "linestyle": dash, "linewidth": 1.8}
+            axes.plot(lengths, values, marker="o", markersize=3.5, **style)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator(list(lengths)))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -88,10 +88,10 @@ def growth_panel(lengths: np.ndarray, growth: Record, name: str, unit: str = "RM
             axes.set_ylim(bottom=0.0)
         svg = to_svg(figure, f"growth {name}")
     at = f"at {lengths[0]:.0f} and {lengths[-1]:.0f} steps"
-    word = lambda value: f"{value:.3g}" if np.isfinite(value) else "not known"  # noqa: E731
-    said = "; ".join(f"{label} {word(values[0])} and {word(values[-1])}" for label, *_, values in curves)
+    show = lambda value: f"{value:.3g}" if np.isfinite(value) else "not known"  # noqa: E731
+    text = "; ".join(f"{label} {show(values[0])} and {show(values[-1])}" for label, *_, values in curves)
     legend = [Key(label, color, "line" if dash == "-" else "dashed") for label, color, dash, _ in curves]
-    return Panel(name, svg, f"Error of {name} {at}: {said}.", legend)
+    return Panel(name, svg, f"Error of {name} {at}: {text}.", legend)
 
 
 def worst_calibrated(dimensions: Sequence[Record], count: int) -> list[Record]:

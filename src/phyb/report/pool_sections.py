@@ -9,14 +9,14 @@ import numpy as np
 
 from phyb.report.elements import MISSING, Section, settings_block, show, show_short, table
 from phyb.report.figures import training_panels
-from phyb.report.pool_figures import calibration_panel, doubt_panel, growth_panel, worst_calibrated
+from phyb.report.pool_figures import calibration_panel, disagreement_panel, growth_panel, worst_calibrated
 from phyb.report.source import Record, RunData, mapping, number, numbers, records, series, text
 
 MAX_PANELS = 6
 
 
 def calibration(run: RunData) -> Section | None:
-    """Does the pool know how wrong it is? One picture per output, and the numbers of all of them."""
+    """Whether predicted errors match observed ones: one picture per output, and a table of all of them."""
     dimensions = records(run.diagnostics.get("dimensions"))
     if not dimensions:
         return Section("pool", "Pool: calibration", ["This run has no diagnostics of its pool."], short="Pool")
@@ -39,24 +39,24 @@ def calibration(run: RunData) -> Section | None:
 
 
 def _verdict(run: RunData) -> list[str]:
-    """What was said about the pool before the policy was trained, in one paragraph."""
-    said = run.diagnostics.get("verdict")
-    words = " ".join(filter(None, map(text, said))) if isinstance(said, list) else ""
+    """The verdict on the pool before policy training, as one paragraph."""
+    verdict = run.diagnostics.get("verdict")
+    words = " ".join(filter(None, map(text, verdict))) if isinstance(verdict, list) else ""
     for name in filter(None, (text(each.get("name")) for each in records(run.diagnostics.get("dimensions")))):
         words = words.replace(name, run.dimension_name(name))
     return [words] if words else []
 
 
-def doubt(run: RunData) -> Section | None:
-    """Does the models' disagreement warn of their error?"""
-    bins = run.diagnostics.get("doubt_bins")
-    panel = doubt_panel(bins)
+def disagreement(run: RunData) -> Section | None:
+    """Whether the models' disagreement predicts their error."""
+    bins = run.diagnostics.get("disagreement_bins", run.diagnostics.get("doubt_bins"))
+    panel = disagreement_panel(bins)
     if panel is None:
         return None
     sentences = [
-        "Hold-out rows are grouped by how much the models disagree about them; 1 is the error of a guess that nothing "
-        "changes. Pessimism listens to disagreement, so that the error should rise with it. It lies above the dashed "
-        "line where the world is noisy, or where the models are wrong together."
+        "Hold-out rows are grouped by how much the models disagree about them; 1 is the error of predicting no change. "
+        "Pessimism relies on disagreement, so the error should rise with it. Points lie above the dashed line where "
+        "the environment is noisy, or where all models make the same error."
     ]
     errors = [number(group.get("observed_rmse")) for group in records(bins)]
     warns = number(run.diagnostics.get("spread_error_correlation"))
@@ -66,7 +66,7 @@ def doubt(run: RunData) -> Section | None:
             f"Where they disagree most the error is {show(errors[-1] / errors[0], 1)} times that where they disagree "
             f"least{rank}."
         )
-    return Section("doubt", "Pool: disagreement against error", sentences, [panel], short="Doubt")
+    return Section("disagreement", "Pool: disagreement against error", sentences, [panel], short="Disagreement")
 
 
 def _name(run: RunData, dimension: Record) -> str:
@@ -99,18 +99,18 @@ def _ends_summary(ends: Record) -> str:
         "precision": "{} of the foreseen ends happened (precision)",
         "recall": "{} of the ends were foreseen (recall)",
         "false_end_rate": "on rows that went on an end was predicted with {} on average",
-        "worst_member_false_end_rate": "and with {} by the gloomiest model",
+        "worst_member_false_end_rate": "and with {} by the model that predicts most ends",
     }
     known = [
         words.format(_percent(value)) for key, words in parts.items() if (value := number(ends.get(key))) is not None
     ]
-    return f"Ends of episodes, by {kind}: {', '.join(known)}." if known else "Ends of episodes could not be judged."
+    return f"Ends of episodes, by {kind}: {', '.join(known)}." if known else "Ends of episodes could not be evaluated."
 
 
 def _one_step_table(run: RunData, dimensions: list[Record]) -> str:
     errors = {"trivial_rmse": "trivial error", "member_rmse": "one model", "pool_rmse": "pool mean"}
     shares = {"share_explained": "explained", "coverage_50": "in 50 %", "coverage_90": "in 90 %"}
-    others = {"standardised_squared_error": "mean z²", "spread_error_correlation": "doubt ~ error"}
+    others = {"standardised_squared_error": "mean z²", "spread_error_correlation": "disagreement ~ error"}
 
     def row(dimension: Record) -> list[str]:
         found = {key: number(dimension.get(key)) for key in (*errors, *shares, *others)}
@@ -121,10 +121,10 @@ def _one_step_table(run: RunData, dimensions: list[Record]) -> str:
 
     head = ["one step ahead", *errors.values(), *shares.values(), *others.values()]
     note = (
-        '<p class="note">trivial: nothing changes, the reward is its mean. explained: share of the trivial squared '
-        "error that the pool removes; what is left may be noise of the world. in 50 %, in 90 %: outcomes inside the "
+        '<p class="note">trivial: no change, and the mean reward. explained: share of the trivial squared '
+        "error that the pool removes; the rest may be noise of the environment. in 50 %, in 90 %: outcomes inside the "
         "central interval that should hold so many. mean z²: squared error over predicted variance, 1 when calibrated. "
-        "doubt ~ error: rank correlation of the models' disagreement with the absolute error.</p>"
+        "disagreement ~ error: rank correlation of the models' disagreement with the absolute error.</p>"
     )
     return table(head, [row(d) for d in dimensions], label="One-step errors and calibration") + note
 
@@ -144,16 +144,16 @@ def error_growth(run: RunData) -> Section | None:
     if not found:
         return None
     sentences = [
-        "The models replay the logged actions from hold-out starts without looking at what really happened. In "
-        "a noisy world no prediction is exact, and a sampled path is off by two noises, its own and the "
-        "world's; below the dashed line the pool knows more than someone who assumes that nothing moves."
+        "The models replay the logged actions from hold-out starts, without the logged states. In a noisy environment "
+        "no prediction is exact, and a sampled rollout adds noise of its own. Below the dashed line the pool is better "
+        "than predicting no change."
     ]
     ends = [numbers(overall.get(kind)) for kind in ("mean", "sampled", "trivial")]
     if all(len(curve) == len(lengths) and np.isfinite(curve[-1]) for curve in ends):
         mean, sampled, trivial = (float(curve[-1]) for curve in ends)
         sentences.append(
             f"After {lengths[-1]:.0f} steps the mean of the models is off by {mean:.2f} standard deviations of "
-            f"the data, a sampled path by {sampled:.2f}, and the trivial prediction by {trivial:.2f}."
+            f"the data, a sampled rollout by {sampled:.2f}, and the trivial prediction by {trivial:.2f}."
         )
     if exact and dimensions:
         sentences.append(
@@ -174,8 +174,8 @@ def training(run: RunData) -> Section | None:
     sentences = ["Losses should fall and settle."]
     if len(series(lines, "divergence")[1]):
         sentences[0] += (
-            " The divergence is how far each mirror step goes from the reference "
-            "policy, the step size how dear that is; imagined steps that leave the data should stay rare."
+            " The divergence is the distance of each mirror step from the reference policy, and the step size is its "
+            "price. Imagined steps outside the data should stay rare."
         )
     outside, ended = (series(lines, key)[1] for key in ("outside_data", "imagined_end"))
     if len(outside) and len(ended):

@@ -1,4 +1,4 @@
-"""What the policy of a run is worth: the headline, the table of results, and its way there."""
+"""The returns of a run: headline, table of results, learning curve, and belief against truth."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from phyb.report.elements import MISSING, Section, cards, duration, show, table
 from phyb.report.figures import curve_panel
 from phyb.report.source import RunData, mapping, number, series
 
-NO_SIMULATOR = "No simulator was given, so true returns are not known; only the belief can judge the policy."
+NO_SIMULATOR = "No simulator was given, so the only estimate of the return is the one under the belief."
 CRITICS_MAY_BE_OFF = 0.15
 """Share of the discounted return under the belief by which the learned value may differ before the report says so."""
-NO_JUDGE = "No simulator was given and no models were learned, so nothing can judge the policy."
+NO_ESTIMATE = "No simulator was given and no models were learned, so there is no estimate of the return."
 
 
 def _score(run: RunData, value: float | None) -> float | None:
@@ -39,7 +39,7 @@ def _lower_bound(run: RunData) -> bool | None:
 
 
 def headline(run: RunData) -> Section:
-    """Score, regret, and whether the belief kept its promise."""
+    """Score, regret, and whether the return under the belief is a lower bound."""
     mean, error = (number(run.result.get(key)) for key in ("mean_return", "std_error"))
     optimum, regret = (number(run.result.get(key)) for key in ("optimal_return", "regret"))
     belief, behaviour = (number(run.result.get(key)) for key in ("belief_return", "behaviour_return"))
@@ -55,17 +55,17 @@ def headline(run: RunData) -> Section:
         remark = f"the optimum is {show(best, 2)}" if best is not None else f"mean return {show(mean, 2)}"
         items.append(("Mean return", show(mean, 2), "") if score is None else ("Score", show(score, 2), remark))
     else:
-        unknown = NO_SIMULATOR if run.has_pool else NO_JUDGE
+        unknown = NO_SIMULATOR if run.has_pool else NO_ESTIMATE
         sentences.append(unknown if run.result else "This run has not been evaluated yet.")
     if regret is not None and optimum:
         items.append(("Regret", show(regret, 2), show(100 * regret / abs(optimum), 2, " % of the optimum")))
         sentences.append(f"The best possible policy would earn {show(optimum, 2)}.")
     if belief is not None and bound is not None:
         sentences.append(
-            f"The return it expects under its belief, {show(belief, 2)}, {'is' if bound else 'is not'} a lower "
+            f"The return under the belief, {show(belief, 2)}, {'is' if bound else 'is not'} a lower "
             "bound of the true return within two standard errors."
         )
-        remark = f"{show(belief, 2)} promised, {show(mean, 2)} earned"
+        remark = f"belief {show(belief, 2)}, true {show(mean, 2)}"
         items.append(("Belief is a lower bound", "yes" if bound else "no", remark))
     elif belief is not None:
         items.append(("Return under the belief", show(belief, 2), f"behaviour {show(behaviour, 2)}"))
@@ -95,8 +95,8 @@ def results(run: RunData) -> Section | None:
     known = sorted(((-value, name) for name, value in others if value is not None))
     rows += [row(name, -value) for value, name in known]
     theirs = title_of(run.algorithm)
-    judged = get("mean_return") is not None and run.task is not None
-    published = comparison(run.name, theirs) if judged else None
+    scored = get("mean_return") is not None and run.task is not None
+    published = comparison(run.name, theirs) if scored else None
     if published is not None:
         rows.append([f"the paper's {theirs}", published[0], *[MISSING] * 4])
     head = ["", "score", "mean return", "std. error", "CVaR 10 %", "regret"]
@@ -168,14 +168,14 @@ def belief_against_truth(run: RunData) -> Section | None:
     lines = run.stage("evaluation")
     if not run.has_pool:
         return None
-    judged = len(series(lines, "true_return")[0]) > 0
+    simulated = len(series(lines, "true_return")[0]) > 0
     curves = [("true_return", "true return", "true"), ("belief_return", "return under the belief", "belief")]
-    if not run.judged_by_episodes:  # the value is then that of the log's behaviour
+    if not run.is_policy_search:  # which learns no value
         curves.append(("start_value", "learned value of start states", "extra"))
     panel = curve_panel(
         lines,
         curves,
-        title="Return under the belief" + (" and true return" if judged else ""),
+        title="Return under the belief" + (" and true return" if simulated else ""),
         unit="return",
         levels=[("optimum", number(run.result.get("optimal_return")), "optimum")],
         spread={"true_return": "true_std_error", "belief_return": "belief_std_error"},
@@ -188,50 +188,44 @@ def belief_against_truth(run: RunData) -> Section | None:
         errors = (number(line.get(key)) or 0.0 for key in ("true_std_error", "belief_std_error"))
         if belief is not None and true is not None:
             pairs.append((belief, true, 2.0 * math.hypot(*errors)))
-    sentences = [
-        "A belief one can rely on promises no more than the policy delivers: the return under the belief stays "
-        "at or below the true return."
-    ]
+    sentences = ["If the belief is conservative, the return under the belief is at most the true return."]
     if pairs:
         held = sum(belief <= true + margin for belief, true, margin in pairs)
         sentences.append(
-            f"Here it did so in {held} of {len(pairs)} evaluations, within two standard errors; at the end it "
-            f"promised {show(pairs[-1][0])} and delivered {show(pairs[-1][1])}."
+            f"This held in {held} of {len(pairs)} evaluations, within two standard errors; in the last one the return "
+            f"under the belief was {show(pairs[-1][0])} and the true return {show(pairs[-1][1])}."
         )
         belief, true, margin = pairs[-1]
-        meaning = "what caution holds back" if true >= belief else "what it promised too much"
+        meaning = "pessimism" if true >= belief else "overestimation"
         largest = max((abs(true - belief) for belief, true, _ in pairs))
         sentences.append(
             f"The gap at the end, {show(abs(true - belief), 2)} ± {show(0.5 * margin, 2)}, is {meaning}; the largest "
             f"gap on the way was {show(largest, 2)}."
         )
-    promised = series(lines, "belief_return")[1]
-    if len(promised) and not pairs:
-        sentences.append(
-            f"Here the promise went from {show(promised[0])} to {show(promised[-1])}; what would be delivered is "
-            "not known."
-        )
+    estimates = series(lines, "belief_return")[1]
+    if len(estimates) and not pairs:
+        sentences.append(f"It went from {show(estimates[0])} to {show(estimates[-1])}; the true return is not known.")
     sentences += _critics_against_belief(run, lines)
     return Section(
-        "belief", "Belief against truth" if judged else "Return under the belief", sentences, [panel], short="Belief"
+        "belief", "Belief against truth" if simulated else "Return under the belief", sentences, [panel], short="Belief"
     )
 
 
 def _critics_against_belief(run: RunData, lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whether the last values agree with what the belief's own episodes earn; critics that do not are poor guides."""
-    if run.judged_by_episodes:
-        return ["Whole episodes judged this policy, and no critics."]
+    """Whether the learned value of start states agrees with the discounted return of episodes under the belief."""
+    if run.is_policy_search:
+        return ["This algorithm evaluates policies by whole episodes and learns no critics."]
     value, earned = (number(lines[-1].get(key)) for key in ("start_value", "belief_discounted"))
     if value is None or earned is None:
         return []
-    told = f"Of start states critics expect {show(value)}, discounted; episodes under the belief earn {show(earned)}"
+    text = f"The learned value of start states is {show(value)}; the discounted return under the belief {show(earned)}"
     gap = (value - earned) / max(abs(earned), 1e-9)
     if abs(gap) <= CRITICS_MAY_BE_OFF:
-        return [told + ": they agree."]
-    sentences = [f"{told}: {abs(gap):.0%} too {'much' if gap > 0 else 'little'}. Critics that far off are poor guides."]
+        return [f"{text}: they agree."]
+    sentences = [f"{text}: the critics are {abs(gap):.0%} too {'high' if gap > 0 else 'low'}."]
     if "critic_vote" in mapping(mapping(run.config.get("settings")).get("agent")):
         sentences.append(
-            "Let the slow copies follow faster (--target-rate) or evaluate longer before improving "
-            "(--evaluation-steps); where the critics stay too low, try --critic-vote mean."
+            "Raise --target-rate, or evaluate longer before improving (--evaluation-steps); if the critics stay too "
+            "low, try --critic-vote mean."
         )
     return sentences

@@ -16,6 +16,8 @@ from phyb.errors import DataError
 from phyb.storage.files import parse_json, read_json
 
 Record = Mapping[str, Any]
+_RENAMED = {"doubt": "disagreement", "boldness": "trust_region_scale"}
+"""Metrics of older runs, with their present names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +48,8 @@ class RunData:
         return text(self.config.get("algorithm")) or "phyb"
 
     @property
-    def judged_by_episodes(self) -> bool:
-        """Whether whole episodes judged whole policies, so that no critics were learned; so they did in runs of "phyb"
-        with judge "episodes", before that was an algorithm of its own.
-        """
+    def is_policy_search(self) -> bool:
+        """Whether the run searched whole policies and learned no critics; older runs call that judge "episodes"."""
         return (
             self.algorithm == "phyb-search"
             or mapping(mapping(self.config.get("settings")).get("agent")).get("judge") == "episodes"
@@ -65,10 +65,10 @@ class RunData:
         return self.metrics.get(name, ())
 
     def dimension_name(self, name: str) -> str:
-        """A spoken name for an output of the pool, where the task has one."""
-        spoken = {"observation 0": "time", "observation 1": "holding", "observation 2": "price"}
+        """A readable name for an output of the pool, where the task has one."""
+        names = {"observation 0": "time", "observation 1": "holding", "observation 2": "price"}
         is_liquidation = self.task is not None and self.task.name == "liquidation"
-        return spoken.get(name, name) if is_liquidation else name
+        return names.get(name, name) if is_liquidation else name
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunData:
@@ -100,6 +100,7 @@ def _read_metrics(path: Path) -> tuple[dict[str, list[Record]], int]:
         if step is None:
             damaged += 1
             continue
+        record = {_RENAMED.get(key, key): value for key, value in mapping(record).items()}
         stages.setdefault(text(record.get("stage")), {})[step] = record
     return {stage: [by_step[step] for step in sorted(by_step)] for stage, by_step in stages.items()}, damaged
 

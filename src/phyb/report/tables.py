@@ -68,7 +68,7 @@ def algorithm_table() -> Table:
 
 
 def pool_table(found: Mapping[str, Any]) -> Table:
-    """What a person should know of a pool before a policy is trained on it, from the content of diagnostics.json."""
+    """The accuracy of a pool, shown before a policy is trained on it, from the content of diagnostics.json."""
     title = f"pool: {found['members']} models on {found['rows']:,} rows of {found['episodes']:,} hold-out episodes"
     table = Table("", title=title, title_justify="left")
     for name in ("pool", "to compare with"):
@@ -118,7 +118,7 @@ def evaluation_table(found: dict[str, Any]) -> Table:
 def selection_table(found: dict[str, Any]) -> Table:
     """What `phyb select` shows: every candidate's estimates and ranks, and how the ranks agree with real returns."""
     table = Table("candidate", title="policies, best under the belief first", title_justify="left")
-    discounted = "fitted Q" if found["yardstick"]["discount"] == 1 else "fitted Q (discounted)"
+    discounted = "fitted Q" if found["protocol"]["discount"] == 1 else "fitted Q (discounted)"
     titles = {"belief_return": "under the belief", "model_average": "average of models", "fitted_q": discounted}
     real = found["real_returns_known"] > 0
     for title in (*titles.values(), *(("real return",) if real else ())):

@@ -1,4 +1,4 @@
-"""What a person sees while many runs go on: a bar over all of them, and a line for each that is under way."""
+"""Progress of many runs: a bar over all of them, and a line for each active one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from phyb.storage.files import parse_json, read_json
 _LINE_BYTES = 8192
 
 
-def place_of(planned: Planned) -> tuple[float, str]:
-    """How far the updates of a run have come, from 0 to 1, and in words what it is doing."""
+def progress_of(planned: Planned) -> tuple[float, str]:
+    """How far the updates of a run have come, from 0 to 1, and a description."""
     steps = planned.settings.training.steps
     for line in reversed(_last_metrics(planned.folder / "metrics.jsonl")):
         try:
@@ -30,12 +30,12 @@ def place_of(planned: Planned) -> tuple[float, str]:
                 return min(1.0, step / steps), f"{step:,} of {steps:,} updates"
         except (ValueError, KeyError, TypeError):  # half a line, just being written
             continue
-    said = last_lines(planned, 1)
-    return 0.0, said[0].strip()[:70] if said else "starting"
+    output = last_lines(planned, 1)
+    return 0.0, output[0].strip()[:70] if output else "starting"
 
 
 def seconds_of(planned: Planned) -> float | None:
-    """Wall time of a finished run, all its stages together; None if it cannot be told."""
+    """Wall time of a finished run, all its stages together; None if unknown."""
     try:
         return float(sum(read_json(planned.folder / "result.json")["wall_seconds"].values()))
     except (DataError, KeyError, TypeError, AttributeError, ValueError):
@@ -43,13 +43,13 @@ def seconds_of(planned: Planned) -> float | None:
 
 
 class Board:
-    """A `Watcher` that draws a moving board on a terminal, and prints a line per event elsewhere."""
+    """A `Monitor` that draws a moving board on a terminal, and prints a line per event elsewhere."""
 
     def __init__(self, console: Console, plan: Sequence[Planned], done: Sequence[Planned], jobs: int) -> None:
         self._console, self._total, self._done, self._jobs = console, len(plan), len(done), jobs
         self._seconds: dict[str, list[float]] = {}
         for run in done:
-            self._remember(run)
+            self._record_time(run)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -66,7 +66,7 @@ class Board:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._progress.stop()
 
-    def tell(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Show a message above the bars."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
@@ -75,40 +75,40 @@ class Board:
         name = run.planned.name
         self._lines[name] = self._progress.add_task(f"  {name}", total=1.0, info="starting")
         if not self._console.is_terminal:
-            self.tell(f"started {name}")
+            self.message(f"started {name}")
 
     def ended(self, run: Active, failed: Failed | None) -> None:
-        """Take the line away, and say how it went."""
+        """Remove the line, and report the outcome."""
         name = run.planned.name
         self._progress.remove_task(self._lines.pop(name))
         if failed is not None:
-            self.tell(f"[bold red]failed[/] {name}, exit code {failed.code}. It last said:")
-            self.tell(escape(failed.tail) or "(nothing)")
-        elif run.told_to_stop:
-            self.tell(f"saved {name}")
+            self.message(f"[bold red]failed[/] {name}, exit code {failed.code}. Last output:")
+            self.message(escape(failed.tail) or "(nothing)")
+        elif run.stop_sent:
+            self.message(f"saved {name}")
         else:
             self._done += 1
-            self._remember(run.planned)
+            self._record_time(run.planned)
             taken = time.monotonic() - run.started
-            self.tell(f"finished {name} in {spoken(taken)} ({self._done} of {self._total} runs)")
+            self.message(f"finished {name} in {format_seconds(taken)} ({self._done} of {self._total} runs)")
 
-    def look(self, active: Sequence[Active], waiting: Sequence[Planned]) -> None:
-        """Draw everything anew."""
+    def update(self, active: Sequence[Active], waiting: Sequence[Planned]) -> None:
+        """Redraw everything."""
         if not self._console.is_terminal:
             return
         shares = {}
         for run in active:
-            share, words = place_of(run.planned)
+            share, info = progress_of(run.planned)
             shares[run.planned.name] = share
-            self._progress.update(self._lines[run.planned.name], completed=share, info=escape(words))
+            self._progress.update(self._lines[run.planned.name], completed=share, info=escape(info))
         left = self.seconds_left(active, waiting, shares)
-        info = f"{self._done} of {self._total}" + ("" if left is None else f", about {spoken(left)} left")
+        info = f"{self._done} of {self._total}" + ("" if left is None else f", about {format_seconds(left)} left")
         self._progress.update(self._all, completed=self._done + sum(shares.values()), info=info)
 
     def seconds_left(
         self, active: Sequence[Active], waiting: Sequence[Planned], shares: dict[str, float]
     ) -> float | None:
-        """Time to the end, judged by runs of the same algorithm, else of any; None before one is finished."""
+        """Time to the end, estimated from runs of the same algorithm, else of any; None before one is finished."""
         known = [seconds for each in self._seconds.values() for seconds in each]
         if not known:
             return None
@@ -121,13 +121,13 @@ class Board:
         work += sum(expected(run.planned) * (1.0 - shares.get(run.planned.name, 0.0)) for run in active)
         return work / max(1, min(self._jobs, len(active) + len(waiting)))
 
-    def _remember(self, planned: Planned) -> None:
+    def _record_time(self, planned: Planned) -> None:
         seconds = seconds_of(planned)
         if seconds is not None:
             self._seconds.setdefault(planned.algorithm, []).append(seconds)
 
 
-def spoken(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """45 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -13,7 +13,7 @@ from phyb.interrupt import stop_requests
 from phyb.reproduce import figure, tables
 from phyb.reproduce.board import Board
 from phyb.reproduce.plan import Planned, plan_runs
-from phyb.reproduce.processes import Failed, carry_out, share_cores
+from phyb.reproduce.processes import Failed, run_all, share_cores
 from phyb.reproduce.table2 import ROWS, SEEDS, TASK, Comparison, compare, outcome_of, quick_changes
 from phyb.storage.files import write_bytes, write_json
 from phyb.training.memory import available
@@ -40,7 +40,7 @@ def reproduce_table2(
     changes: Callable[[Settings], Changes] | None = None,
     console: Console | None = None,
 ) -> Comparison:
-    """Make the paper's table 2 again, training whatever is missing.
+    """Reproduce the paper's table 2, training the missing runs.
 
     Args:
         seeds: runs per algorithm, with the seeds 0, 1, ...; None takes 4, with `quick` 1.
@@ -81,8 +81,8 @@ def reproduce_table2(
         console.print(f"Written: {path}", highlight=False, soft_wrap=True)
     if failed:
         raise FailedRunsError(
-            f"{len(failed)} of {len(plan)} runs failed: {', '.join(run.planned.name for run in failed)}. What each "
-            f"said is in {folder}/RUN.txt. The table has the others; the same command tries these again."
+            f"{len(failed)} of {len(plan)} runs failed: {', '.join(run.planned.name for run in failed)}. Their output "
+            f"is in {folder}/RUN.txt. The table has the others; the same command tries these again."
         )
     return found
 
@@ -112,8 +112,8 @@ def _train(
         highlight=False,
         soft_wrap=True,
     )
-    with Board(console, plan, done, len(shares)) as board, stop_requests(board.tell) as stop:
-        return carry_out(missing, shares, board, stop)
+    with Board(console, plan, done, len(shares)) as board, stop_requests(board.message) as stop:
+        return run_all(missing, shares, board, stop)
 
 
 def _command(seeds: int, quick: bool, algorithms: Sequence[str]) -> str:

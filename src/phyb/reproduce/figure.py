@@ -16,7 +16,7 @@ _APART = 0.16
 
 
 def draw(found: Comparison, paths: Sequence[Path]) -> None:
-    """Write the picture to files whose termination say the format.
+    """Write the picture to files whose suffix gives the format.
 
     Dots are our runs, a bar their mean with one standard deviation to each side; a diamond is the paper's mean with its
     deviation; dashed lines are the exact optimum and the policy that made the log.

@@ -1,4 +1,4 @@
-"""The runs behind a table: what each trains, the command that trains it, and which of them share a pool of models."""
+"""The runs behind a table: settings, commands, and which of them share a pool of models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Planned:
     folder: Path
     settings: Settings
     options: tuple[str, ...] = ()
-    """What the command line is told beyond the preset, so that it arrives at `settings`."""
+    """Options beyond the preset with which the command line arrives at `settings`."""
     cache: Path | None = None
     """Folder of trained pools; None leaves the choice to the run."""
 
@@ -47,15 +47,15 @@ class Planned:
         return ["train", self.task, "--algorithm", self.algorithm, "--seed", str(self.seed), *self.options]
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The command line after `phyb` with which it is made here."""
         places = [] if self.cache is None else ["--cache", str(self.cache)]
         return [*self.recipe, "--out", str(self.folder), "--resume", *places]
 
     @property
-    def process_words(self) -> list[str]:
+    def process_command(self) -> list[str]:
         """The command for this Python."""
-        return [sys.executable, "-m", "phyb.cli", *self.words]
+        return [sys.executable, "-m", "phyb.cli", *self.arguments]
 
     @property
     def pool(self) -> str | None:
@@ -67,7 +67,7 @@ class Planned:
 
     @property
     def pool_is_there(self) -> bool:
-        """Whether the run has come as far as to have judged its pool, which by then lies in the cache."""
+        """Whether the run has evaluated its pool, which is then in the cache."""
         return RunFolder(self.folder).diagnostics.is_file()
 
     @property
@@ -131,16 +131,16 @@ def plan_runs(
 
 def options_of(changes: Changes) -> list[str]:
     """Changed settings as options of `phyb train`: {"agent": {"policy_hidden": (8, 8)}} is --policy-hidden 8 8."""
-    words: list[str] = []
+    found: list[str] = []
     for name, value in changes.items():
         option = name.replace("_", "-")
         if isinstance(value, Mapping):
-            words += options_of(value)
+            found += options_of(value)
         elif isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
+            found.append(f"--{option}" if value else f"--no-{option}")
         else:
-            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
-    return words
+            found += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return found
 
 
 def _fitting(config: Any, changes: Changes) -> dict[str, Any]:

@@ -24,13 +24,13 @@ Cores = tuple[int, ...]
 
 @dataclasses.dataclass
 class Active:
-    """A run under way."""
+    """An active run."""
 
     planned: Planned
     process: subprocess.Popen[bytes]
     cores: Cores
     started: float
-    told_to_stop: bool = False
+    stop_sent: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +43,16 @@ class Failed:
     """The last lines it printed."""
 
 
-class Watcher(Protocol):
-    """Who is told how the runs go on."""
+class Monitor(Protocol):
+    """Gets the events of the runs."""
 
     def started(self, run: Active) -> None:
-        """A process has begun."""
+        """A process has started."""
 
     def ended(self, run: Active, failed: Failed | None) -> None:
-        """A process has ended, well or not."""
+        """A process has ended, with or without success."""
 
-    def look(self, active: Sequence[Active], waiting: Sequence[Planned]) -> None:
+    def update(self, active: Sequence[Active], waiting: Sequence[Planned]) -> None:
         """Called several times a second."""
 
 
@@ -83,17 +83,17 @@ def share_cores(jobs: int | None, cores: Cores | None = None, free_bytes: int | 
 
 
 def next_run(waiting: Sequence[Planned], active: Sequence[Planned]) -> Planned | None:
-    """The first waiting run that would not train a pool which one under way is just training."""
+    """The first waiting run that would not train a pool that an active run is training."""
     in_training = {run.pool for run in active if run.pool is not None and not run.pool_is_there}
     return next((run for run in waiting if run.pool not in in_training), None)
 
 
-def carry_out(
-    plan: Sequence[Planned], shares: Sequence[Cores], watcher: Watcher, stop: StopRequests, look_every: float = 0.3
+def run_all(
+    plan: Sequence[Planned], shares: Sequence[Cores], monitor: Monitor, stop: StopRequests, poll_every: float = 0.3
 ) -> list[Failed]:
     """Train all runs of the plan, as many at a time as there are shares of cores; those that failed are given back.
 
-    A request to stop is passed on, and the processes are given the time to save. If anything else ends this function
+    A request to stop is passed on, and the processes get time to save. If anything else ends this function
     early, they are killed, which costs what they did since their last checkpoint.
 
     Raises:
@@ -108,22 +108,22 @@ def carry_out(
                 free.append(run.cores)
                 found = _failure(run)
                 failed += [found] if found is not None else []
-                watcher.ended(run, found)
+                monitor.ended(run, found)
             while free and not stop.requested:
                 chosen = next_run(waiting, [run.planned for run in active])
                 if chosen is None:
                     break
                 waiting.remove(chosen)
                 active.append(_start(chosen, free.pop(0)))
-                watcher.started(active[-1])
+                monitor.started(active[-1])
             if stop.requested:
                 for run in active:
-                    if not run.told_to_stop:
+                    if not run.stop_sent:
                         run.process.terminate()
-                        run.told_to_stop = True
-            watcher.look(active, waiting)
+                        run.stop_sent = True
+            monitor.update(active, waiting)
             if active:
-                time.sleep(look_every)
+                time.sleep(poll_every)
     finally:
         for run in active:
             run.process.kill()
@@ -152,7 +152,7 @@ def _start(planned: Planned, cores: Cores) -> Active:
     try:
         # In a session of its own, Ctrl-C in the terminal reaches it once, through us, and not twice.
         process = subprocess.Popen(
-            planned.process_words,
+            planned.process_command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -170,6 +170,6 @@ def _start(planned: Planned, cores: Cores) -> Active:
 
 def _failure(run: Active) -> Failed | None:
     code = run.process.returncode
-    if run.told_to_stop or (code == 0 and run.planned.finished):
+    if run.stop_sent or (code == 0 and run.planned.finished):
         return None
     return Failed(run.planned, code, "\n".join(last_lines(run.planned)))

@@ -1,4 +1,4 @@
-"""Table 2 of the paper, liquidation: its rows, what the paper reports, and what our runs say beside it."""
+"""Table 2 of the paper, liquidation: its rows, the paper's scores, and the results of our runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REFERENCE_EPISODES = 20_000
 def quick_changes(usual: Settings) -> Changes:
     """What --quick changes: a fifth of the log, short training everywhere, small evaluations.
 
-    Of the updates a tenth are made, a twentieth where models have to be asked in each, and at most 2,000.
+    Of the updates a tenth are made, a twentieth for model-based algorithms, and at most 2,000.
     """
     steps = min(max(500, usual.training.steps // (10 if usual.pool is None else 20)), 2000)
     return {
@@ -55,7 +55,7 @@ def quick_changes(usual: Settings) -> Changes:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What one run came to."""
+    """The result of one run."""
 
     algorithm: str
     seed: int
@@ -86,10 +86,10 @@ class Row:
     mean: float | None
     std: float | None
     """Over seeds, n - 1."""
-    middle: Estimate | None
+    iqm: Estimate | None
     """Interquartile mean; with one seed its interval is not a number."""
     cvar_10: float | None
-    beaten: Estimate | None
+    phyb_better: Estimate | None
     """Probability that a run of PhyB scores higher than a run of this algorithm."""
     minutes: float | None
     """Mean wall time of a run, a pool that it trained included."""
@@ -130,7 +130,7 @@ def outcome_of(planned: Planned) -> Outcome:
     """Read the result of a finished run.
 
     Raises:
-        DataError: it lacks something, for instance because it was judged without a simulator.
+        DataError: it lacks something, for instance because it was evaluated without a simulator.
     """
     path = planned.folder / "result.json"
     found = read_json(path)
@@ -167,15 +167,15 @@ def _row(name: str, runs: Sequence[Outcome], ours: tuple[float, ...]) -> Row:
     title = title_of(name)
     about = {"algorithm": name, "title": title, "scores": scores, "paper": published_score(TASK, title)}
     if not runs:
-        empty = ("mean", "std", "middle", "cvar_10", "beaten", "minutes", "pool_minutes")
+        empty = ("mean", "std", "iqm", "cvar_10", "phyb_better", "minutes", "pool_minutes")
         return Row(**about, **dict.fromkeys(empty))
     return Row(
         **about,
         mean=float(np.mean(scores)),
         std=float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
-        middle=_estimate(interquartile_mean, scores),
+        iqm=_estimate(interquartile_mean, scores),
         cvar_10=float(np.mean([run.cvar_10 for run in runs])),
-        beaten=_estimate(probability_of_improvement, ours, scores) if ours and name != OURS else None,
+        phyb_better=_estimate(probability_of_improvement, ours, scores) if ours and name != OURS else None,
         minutes=float(np.mean([sum(run.seconds.values()) for run in runs])) / 60.0,
         pool_minutes=float(np.mean([run.seconds.get("pool", 0.0) for run in runs])) / 60.0,
     )

@@ -14,7 +14,7 @@ from phyb.evaluation.statistics import Estimate
 from phyb.reproduce.table2 import Comparison, Row
 
 NOTHING = "–"
-ROUGH = "ROUGH NUMBERS from --quick: short training on a small log. They show the path, not the algorithms."
+ROUGH = "ROUGH NUMBERS from --quick: short training on a small log. They test the procedure, not the algorithms."
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "<": r"\textless{}",
@@ -39,7 +39,7 @@ def headers(found: Comparison) -> list[str]:
 
 
 def cells(found: Comparison) -> list[list[str]]:
-    """What each row says, column by column; the policies known without training come last."""
+    """The cells of each row; the policies known without training come last."""
     rows = [_row_cells(row) for row in found.rows]
     for each in found.references:
         rows.append([each.title, NOTHING, f"{each.score:.1f}", *[NOTHING] * 2, f"{each.cvar_10:.1f}", *[NOTHING] * 2])
@@ -47,21 +47,21 @@ def cells(found: Comparison) -> list[list[str]]:
 
 
 def notes(found: Comparison) -> list[str]:
-    """What a reader has to know, in sentences."""
-    said = [ROUGH] if found.rough else []
+    """How to read the table, in sentences."""
+    lines = [ROUGH] if found.rough else []
     if found.missing:
-        said.append(f"Not all of the {found.seeds} seeds are finished: {', '.join(found.missing)}.")
+        lines.append(f"Not all of the {found.seeds} seeds are finished: {', '.join(found.missing)}.")
     episodes = sorted({run.episodes for run in found.outcomes})
-    judged = f", each judged on {' or '.join(f'{count:,}' for count in episodes)} episodes" if episodes else ""
-    said += [
+    evaluated = f", each evaluated on {' or '.join(f'{count:,}' for count in episodes)} episodes" if episodes else ""
+    lines += [
         f"Score 0 is a return of 0, score 100 a return of 135. Ours: mean ± standard deviation over seeds of the last "
-        f"policy{judged}; paper: as printed there. BC is not in the paper's table.",
+        f"policy{evaluated}; paper: as printed there. BC is not in the paper's table.",
         "IQM: interquartile mean with a bootstrap interval over seeds. CVaR: mean return of the worst tenth of "
         "episodes. PhyB better: probability that a run of PhyB scores higher than one of the row, ties half.",
         f"Minutes: wall time per run, {found.jobs} at a time sharing the cores. The pool of models is trained once per "
         "seed and counted in the row that trained it.",
     ]
-    return said
+    return lines
 
 
 def markdown(found: Comparison) -> str:
@@ -153,9 +153,9 @@ def _row_cells(row: Row) -> list[str]:
         str(len(row.scores)),
         NOTHING if row.mean is None else f"{row.mean:.1f}" + ("" if row.std is None else f" ± {row.std:.1f}"),
         NOTHING if row.paper is None else str(row.paper),
-        _estimated(row.middle, 1),
+        _estimated(row.iqm, 1),
         NOTHING if row.cvar_10 is None else f"{row.cvar_10:.1f}",
-        _estimated(row.beaten, 2),
+        _estimated(row.phyb_better, 2),
         minutes,
     ]
 
@@ -183,9 +183,9 @@ def _csv_row(row: Row, rough: bool) -> dict[str, Any]:
         "score_std": row.std,
         "paper_mean": paper[0],
         "paper_std": paper[1],
-        **ends("iqm", row.middle),
+        **ends("iqm", row.iqm),
         "cvar_10": row.cvar_10,
-        **ends("phyb_better", row.beaten),
+        **ends("phyb_better", row.phyb_better),
         "minutes": row.minutes,
         "pool_minutes": row.pool_minutes,
     }

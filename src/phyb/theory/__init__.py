@@ -1,4 +1,4 @@
-"""PhyB's operators on finite worlds, exactly, and the paper's claims as executable checks."""
+"""PhyB's operators on finite MDPs, exactly, and the paper's claims as executable checks."""
 
 from phyb.theory.exact import Evaluation, Optimum, evaluate, optimise, plan, policy_iteration
 from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models, make_mdp, perturbed_models, pooled_models, random_mdps

@@ -15,7 +15,7 @@ from phyb.training.progress import Stages
 
 
 class ViolatedClaimError(PhybError):
-    """A claim is violated inside the condition under which we say it holds."""
+    """A claim is violated inside the condition under which it should hold."""
 
     exit_code = 1
 
@@ -26,7 +26,7 @@ def run(
     """Check claims with a progress bar, print the table, and write JSON and a page if `out` is given.
 
     Raises:
-        ViolatedClaimError: a claim is violated where we say it holds.
+        ViolatedClaimError: a claim is violated where it should hold.
     """
     started = time.monotonic()
     chosen = names or claim_names()
@@ -36,7 +36,7 @@ def run(
     def report(done: int, name: str) -> None:
         advance(min(trials * len(findings) + done, whole), name)
 
-    # Asked before the bar appears: an unknown claim is refused here.
+    # Before the bar appears: an unknown claim is refused here.
     checks = verify(chosen, trials=trials, seed=seed, report=report)
     with Stages(console).stage("verify", "Checking claims", whole) as advance:
         for finding in checks:
@@ -48,5 +48,5 @@ def run(
             console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
     wrong = [finding.name for finding in findings if not finding.agrees]
     if wrong:
-        raise ViolatedClaimError(f"violated where we say it holds: {', '.join(wrong)}. See the table.")
+        raise ViolatedClaimError(f"violated where it should hold: {', '.join(wrong)}. See the table.")
     return findings

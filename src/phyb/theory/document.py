@@ -69,8 +69,10 @@ def _line(finding: Finding) -> str:
 
 def _block(finding: Finding) -> str:
     statement = " ".join(finding.statement.split("\n\n")[0].split())
-    worst = "Largest error" if finding.says == "fails" else "Worst margin where we say it holds"
-    margin = number(abs(finding.worst_margin) if finding.says == "fails" else finding.worst_margin)
+    worst = {"holds": "Worst margin", "fails": "Largest error"}.get(
+        finding.expected, "Worst margin under the corrected condition"
+    )
+    margin = number(abs(finding.worst_margin) if finding.expected == "fails" else finding.worst_margin)
     return (
         f"## {finding.name}\n\n**{finding.title}.** {statement}\n\n"
         f"Condition stated: {finding.condition}. Verdict: **{finding.verdict}**.\n\n"

@@ -1,4 +1,4 @@
-"""Evaluate and optimise policies under the hybrid belief, exactly, on one finite world or on many at once.
+"""Evaluate and optimise policies under the hybrid belief, exactly, on one finite MDP or on many at once.
 
 The functions below take arrays of any float type, with any batch axes in front, work in float64, and give NumPy arrays.
 Those named `_one` give values that are not a number where no fixed point was found; the others raise
@@ -46,7 +46,7 @@ class Optimum(NamedTuple):
 def evaluate_one(
     mdp: FiniteMDP, policy: Array, hybrid: Hybrid, rule: WeightRule = "softmax", start: Array | None = None
 ) -> Evaluation:
-    """Q^pi, the fixed point of B^pi, and eta = E_{rho_0, pi} Q^pi, for one world; to be mapped and compiled."""
+    """Q^pi, the fixed point of B^pi, and eta = E_{rho_0, pi} Q^pi, for one MDP; to be mapped and compiled."""
     first = jnp.zeros(mdp.rewards.shape[0], mdp.rewards.dtype) if start is None else start
     found = fixed_point(lambda v: op.expected(policy, op.backup(mdp, v, hybrid, rule)), first)
     weights = op.hybrid_weights(op.member_values(mdp, found.values), hybrid, rule)
@@ -57,14 +57,14 @@ def evaluate_one(
 def regularised_one(
     mdp: FiniteMDP, policy: Array, reference: Array, hybrid: Hybrid, step_size: Array | float, omega: float
 ) -> Float[Array, " states"]:
-    """V of a fixed policy when every step costs `beta D_psi(pi, mu)`: the objective of theorem 4, for one world."""
+    """V of a fixed policy when every step costs `beta D_psi(pi, mu)`: the objective of theorem 4, for one MDP."""
     cost = op.penalty(policy, reference, step_size, omega)
     first = jnp.zeros(mdp.rewards.shape[0], mdp.rewards.dtype)
     return fixed_point(lambda v: op.expected(policy, op.backup(mdp, v, hybrid)) - cost, first).values
 
 
 def optimise_one(mdp: FiniteMDP, reference: Array, hybrid: Hybrid, step_size: Array | float, omega: float) -> Optimum:
-    """Q*, the fixed point of the optimal regularised operator, and its policy, for one world."""
+    """Q*, the fixed point of the optimal regularised operator, and its policy, for one MDP."""
 
     def step(values: Array) -> Array:
         return op.regularised_value(op.backup(mdp, values, hybrid), reference, step_size, omega).value
@@ -76,7 +76,7 @@ def optimise_one(mdp: FiniteMDP, reference: Array, hybrid: Hybrid, step_size: Ar
 
 
 def plan_one(mdp: FiniteMDP, hybrid: Hybrid, planner: Planner = "hybrid") -> Optimum:
-    """The best policy without regularisation, under the belief or one of its rivals, for one world."""
+    """The best policy without regularisation, under the belief or one of the alternatives, for one MDP."""
     count = mdp.models.shape[0]
     rule: WeightRule = "softmax" if planner == "hybrid" else "uniform" if planner == "average" else "kth_min"
     size = {"hybrid": hybrid.subset_size, "robust": 1, "kth_min": hybrid.subset_size, "average": count}[planner]
@@ -91,7 +91,7 @@ def plan_one(mdp: FiniteMDP, hybrid: Hybrid, planner: Planner = "hybrid") -> Opt
 def improve_one(
     mdp: FiniteMDP, policy: Array, hybrid: Hybrid, step_size: Array | float, omega: float, iterations: int
 ) -> tuple[Array, Array]:
-    """Regularised policy iteration with a moving reference: policies pi_0 ... pi_n and their eta, for one world."""
+    """Regularised policy iteration with a moving reference: policies pi_0 ... pi_n and their eta, for one MDP."""
 
     def step(reference: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
         after = optimise_one(mdp, reference, hybrid, step_size, omega).policy
@@ -141,15 +141,15 @@ def _compiled(work: Callable[..., Any], fixed: tuple[tuple[str, Any], ...], axes
 def _exactly(
     work: Callable[..., Any], fixed: tuple[tuple[str, Any], ...], mdp: FiniteMDP, table: Any, *numbers: Any
 ) -> Any:
-    """Run `work` in float64 over all batch axes of the world; plain numbers are shared by all worlds."""
+    """Run `work` in float64 over all batch axes of the MDP; plain numbers are shared by all MDPs."""
     batch = np.shape(mdp.rewards)[:-2]
     with jax.enable_x64(True):
-        world = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), mdp)
+        exact = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), mdp)
         values = np.asarray(table, np.float64)
         rows = values.shape[-1:] if work is _plan else values.shape[-2:]
         values = jnp.asarray(np.broadcast_to(values, batch + rows))
         shared = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(np.asarray(x)), batch), numbers)
-        found = jax.tree.map(np.asarray, _compiled(work, fixed, len(batch))(world, values, *shared))
+        found = jax.tree.map(np.asarray, _compiled(work, fixed, len(batch))(exact, values, *shared))
     if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(found)):
         raise NoFixedPointError(
             f"No fixed point was found to {SOLVED:g} of the values. Below lambda = Delta, the largest span of values "

@@ -22,7 +22,7 @@ class NoFixedPointError(PhybError):
 
 
 class FixedPoint(NamedTuple):
-    """Where an operator stands still, how still, and after how many steps.
+    """A fixed point of an operator, its residual, and the steps it took.
 
     The values are guaranteed: not a number unless `|operator(V) - V| <= 1e-12 (1 + |V|)`. Where the operator is a
     gamma-contraction they are then within `1e-12 (1 + |V|) / (1 - gamma)` of its fixed point.
@@ -33,8 +33,8 @@ class FixedPoint(NamedTuple):
     steps: Int[Array, ""]
 
 
-class _Look(NamedTuple):
-    """Values, where the operator takes them, its derivative there, and how far they moved."""
+class _Iterate(NamedTuple):
+    """Values, the operator and its derivative there, and the residual."""
 
     values: Array
     after: Array
@@ -45,9 +45,9 @@ class _Look(NamedTuple):
 def fixed_point(operator: Operator, start: Float[Array, " states"], *, tolerance: float = 1e-13) -> FixedPoint:
     """Solve `V = operator(V)` from `start`; values are not a number where that fails, see `FixedPoint`.
 
-    Each step tries Newton's point and keeps it only if it stands stiller than the plain iterate: ranks that swap make
-    the operator kinked, and there Newton may wander. Where plain iterates run in a circle, half steps lead inside.
-    `tolerance`, relative to the size of the values, is where the search ends.
+    Each step tries a Newton step and keeps it only if its residual is below that of the plain iterate: the operator has
+    kinks where ranks swap, and Newton may diverge there. Where plain iterates cycle, half steps converge. `tolerance`,
+    relative to the size of the values, is where the search ends.
     """
     identity = jnp.eye(start.shape[0], dtype=start.dtype)
 
@@ -55,29 +55,29 @@ def fixed_point(operator: Operator, start: Float[Array, " states"], *, tolerance
         after = operator(values)
         return after, after
 
-    def look(values: Array) -> _Look:
+    def evaluate(values: Array) -> _Iterate:
         slope, after = jax.jacfwd(twice, has_aux=True)(values)
-        return _Look(values, after, slope, jnp.max(jnp.abs(after - values)) / (1.0 + jnp.max(jnp.abs(values))))
+        return _Iterate(values, after, slope, jnp.max(jnp.abs(after - values)) / (1.0 + jnp.max(jnp.abs(values))))
 
-    def goes_on(state: tuple[_Look, Array]) -> Array:
+    def goes_on(state: tuple[_Iterate, Array]) -> Array:
         return ~(state[0].residual <= tolerance) & (state[1] < MOST_STEPS)
 
-    def step(state: tuple[_Look, Array]) -> tuple[_Look, Array]:
+    def step(state: tuple[_Iterate, Array]) -> tuple[_Iterate, Array]:
         (values, after, slope, _), count = state
         newton = values + _solve(identity - slope, after - values)
         plain = jnp.where(count <= PLAIN_STEPS, after, 0.5 * (values + after))
-        # Both looks in one call: the operator, which is most of the program, is compiled once.
-        looks = jax.vmap(look)(jnp.stack([newton, plain]))
-        better = looks.residual[0] < looks.residual[1]
-        return jax.tree.map(lambda leaf: jnp.where(better, leaf[0], leaf[1]), looks), count + 1
+        # Both evaluations in one call: the operator, which is most of the program, is compiled once.
+        iterates = jax.vmap(evaluate)(jnp.stack([newton, plain]))
+        better = iterates.residual[0] < iterates.residual[1]
+        return jax.tree.map(lambda leaf: jnp.where(better, leaf[0], leaf[1]), iterates), count + 1
 
-    nowhere = _Look(start, start, jnp.zeros_like(identity), jnp.full((), jnp.inf, start.dtype))
+    nowhere = _Iterate(start, start, jnp.zeros_like(identity), jnp.full((), jnp.inf, start.dtype))
     found, count = jax.lax.while_loop(goes_on, step, (nowhere, jnp.zeros((), jnp.int32)))
     return FixedPoint(jnp.where(found.residual <= SOLVED, found.values, jnp.nan), found.residual, count)
 
 
 def iterate(operator: Operator, start: Float[Array, " states"], steps: int) -> Float[Array, " states"]:
-    """The operator applied `steps` times, nothing else: where repeated application itself leads."""
+    """The operator applied `steps` times, nothing else: repeated application."""
     return jax.lax.fori_loop(0, steps, lambda _, values: operator(values), start)
 
 
@@ -92,6 +92,6 @@ def _solve(matrix: Array, right_side: Array) -> Array:
     rows = jnp.concatenate([matrix, right_side[:, None]], axis=1)
     for column in range(size):
         pivot = rows[column] / rows[column, column]
-        # A choice by mask, because setting one row becomes a slow scatter once this is mapped over worlds.
+        # A choice by mask, because setting one row becomes a slow scatter once this is mapped over MDPs.
         rows = jnp.where(jnp.arange(size)[:, None] == column, pivot, rows - rows[:, column, None] * pivot)
     return rows[:, -1]

@@ -1,6 +1,6 @@
-"""Finite worlds as arrays: known rewards, an ensemble of transition models, and priors to draw models from.
+"""Finite MDPs as arrays: known rewards, an ensemble of transition models, and priors to draw models from.
 
-Everything here is written for one world; `phyb.theory.exact` maps it over many. Names of axes: models (N), states (S),
+Everything here is written for one MDP; `phyb.theory.exact` maps it over many. Names of axes: models (N), states (S),
 actions (A), and `next` for the successor state.
 """
 
@@ -34,7 +34,7 @@ class Hybrid(NamedTuple):
 
 
 def make_mdp(rewards: object, models: object, discount: float, start: object = None) -> FiniteMDP:
-    """A world from plain lists or arrays, checked; without `start`, every state starts equally often.
+    """An MDP from plain lists or arrays, checked; without `start`, every state starts equally often.
 
     Raises:
         DataError: shapes do not fit, or rows of `models` or `start` are no probability distributions.
@@ -72,7 +72,7 @@ def dirichlet_models(rng: np.random.Generator, concentration: float | np.ndarray
 def perturbed_models(rng: np.random.Generator, centre: np.ndarray, scale: float | np.ndarray, count: int) -> np.ndarray:
     """`count` models around `centre` (states, actions, next): Gaussian noise of this scale on the logits of every row.
 
-    With a batch in front of `centre`, the models stand on the axis behind it; `scale` may hold one number per world.
+    With a batch in front of `centre`, the models stand on the axis behind it; `scale` may hold one number per MDP.
     """
     shape = (*centre.shape[:-3], count, *centre.shape[-3:])
     width = np.asarray(scale, np.float64)
@@ -90,9 +90,9 @@ def pooled_models(
 
 
 def random_mdps(rng: np.random.Generator, count: int, states: int, actions: int, models: int) -> FiniteMDP:
-    """`count` random worlds with rewards in [-1, 1] and at least one reward of size 1; gamma from 0.3 to 0.97.
+    """`count` random MDPs with rewards in [-1, 1] and at least one reward of size 1; gamma from 0.3 to 0.97.
 
-    Models go from nearly deterministic to nearly uniform; in one world of three they agree up to noise, as an
+    Models go from nearly deterministic to nearly uniform; in one MDP of three they agree up to noise, as an
     ensemble trained on one log does.
     """
     level = np.exp(rng.uniform(-3.0, 1.0, count))

@@ -1,4 +1,4 @@
-"""The operators of the paper on one finite world, exactly, as functions of the state values V.
+"""The operators of the paper on one finite MDP, exactly, as functions of the state values V.
 
 All of them share one aggregate. With `q_i(s, a) = E_{s' ~ tau_i(s, a)} V(s')` and the k smallest q at (s, a),
 
@@ -21,7 +21,7 @@ from phyb.theory.mdp import FiniteMDP, Hybrid
 
 def member_values(mdp: FiniteMDP, values: Float[Array, " states"]) -> Float[Array, "models states actions"]:
     """q_i(s, a) = E_{s' ~ tau_i(s, a)} V(s')."""
-    # A product of many tiny matrices runs far slower, batched over worlds, than this sum.
+    # A product of many tiny matrices runs far slower, batched over MDPs, than this sum.
     return jnp.sum(mdp.models * values, axis=-1)
 
 

@@ -53,9 +53,9 @@ pre { overflow-x: auto; font: .82rem/1.45 ui-monospace, Consolas, monospace; bac
   border-radius: .4rem; margin: 0; }
 summary { cursor: pointer; color: var(--muted); font-size: .92rem; margin: .5rem 0; }
 """
-_ABOUT = """Every claim is checked on random finite worlds, where all quantities can be computed exactly. A margin is
+_ABOUT = """Every claim is checked on random finite MDPs, where all quantities can be computed exactly. A margin is
 the slack of the claimed inequality; below rounding it is a violation. Inside and outside refer to the condition the
-paper states. Shares of violations depend on how worlds are drawn: read them as “exists” and “not found”."""
+paper states. Shares of violations depend on how MDPs are drawn: read them as “exists” and “not found”."""
 _HEAD = (
     "claim",
     "condition stated",
@@ -87,7 +87,7 @@ def page(findings: Sequence[Finding], about: dict[str, Any]) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>PhyB: claims checked</title>\n<style>{css}</style>\n</head>\n<body>\n"
-        f"<header><h1>The paper's claims on finite worlds</h1><p>{_ABOUT} {escape(words)}</p></header>\n"
+        f"<header><h1>The paper's claims on finite MDPs</h1><p>{_ABOUT} {escape(words)}</p></header>\n"
         f"<main>{_table(findings)}{''.join(_section(finding) for finding in findings)}</main>\n</body>\n</html>\n"
     )
 
@@ -98,8 +98,8 @@ def found(finding: Finding) -> str:
     outside = finding.trials - finding.inside - finding.inconclusive
     if outside:
         words += f", {finding.violations_outside:,} in {outside:,} outside it"
-    if finding.mended:
-        words += f"; {finding.mended_violations:,} in {finding.mended_trials:,} where {finding.mended}"
+    if finding.corrected:
+        words += f"; {finding.corrected_violations:,} in {finding.corrected_trials:,} where {finding.corrected}"
     if finding.inconclusive:
         words += f"; inconclusive, because no fixed point was found to 1e-12: {finding.inconclusive:,}"
     return words + "."
@@ -149,7 +149,7 @@ def _section(finding: Finding) -> str:
 
 def _verdict(finding: Finding, first: str = "") -> str:
     kind = {"holds only if": "only"}.get(short_verdict(finding), short_verdict(finding))
-    but = "" if finding.agrees else f", but we say: {finding.says}"
+    but = "" if finding.agrees else f", expected: {finding.expected}"
     return f'{first}<span class="verdict {kind}">{escape(finding.verdict + but)}</span>'
 
 

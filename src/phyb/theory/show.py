@@ -44,13 +44,13 @@ def short_verdict(finding: Finding) -> str:
 def conditions(finding: Finding) -> str:
     """What the paper demands, what the claim needs, and what stayed open, in one sentence."""
     parts = [f"stated: {finding.condition}"]
-    if finding.mended:
-        found = f"{finding.mended_violations:,} violations in {finding.mended_trials:,}"
-        parts.append(f"where {finding.mended}: {found}")
+    if finding.corrected:
+        found = f"{finding.corrected_violations:,} violations in {finding.corrected_trials:,}"
+        parts.append(f"where {finding.corrected}: {found}")
     if finding.inconclusive:
         parts.append(f"{finding.inconclusive:,} inconclusive")
     if not finding.agrees:
-        parts.append(f"BUT WE SAY: {finding.says}")
+        parts.append(f"EXPECTED: {finding.expected}")
     return "; ".join(parts)
 
 
@@ -64,7 +64,7 @@ def findings_table(findings: Sequence[Finding]) -> RenderableType:
         places = zip(cells[1:-1], widths[1:-1], strict=True)
         return "  ".join([cells[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in places)]) + "  "
 
-    lines: list[RenderableType] = [Text("The paper's claims on random finite worlds", "bold"), Text()]
+    lines: list[RenderableType] = [Text("The paper's claims on random finite MDPs", "bold"), Text()]
     lines += [Text(aligned(head) + head[-1], "dim", no_wrap=True) for head in heads]
     for finding, cells in zip(findings, rows, strict=True):
         colour = COLOURS[cells[-1]] if finding.agrees else "bold red"

@@ -17,7 +17,7 @@ from phyb.theory.counterexample import rounded
 # Small, because the slowest case of a chunk decides how often the others are iterated along.
 CHUNK = 250
 MOST_INCONCLUSIVE = 1e-3
-"""Share of cases that may stay unsolved before nothing is said about a claim."""
+"""Share of cases that may stay unsolved before a claim is called inconclusive."""
 Report = Callable[[int, str], None]
 
 
@@ -40,20 +40,20 @@ class Finding:
     title: str
     statement: str
     condition: str
-    mended: str
+    corrected: str
     trials: int
     inside: int
     """Cases inside the condition of the statement."""
     violations_inside: int
     violations_outside: int
-    mended_trials: int
-    mended_violations: int
+    corrected_trials: int
+    corrected_violations: int
     worst_margin: float
-    """Least slack inside the condition under which we say the claim holds (or that the paper states)."""
+    """Least slack inside the corrected condition (or, without one, the paper's)."""
     verdict: str
-    says: str
+    expected: str
     agrees: bool
-    """Whether the cases bear out what we say about the claim."""
+    """Whether the cases agree with `expected`."""
     counterexample: dict[str, Any] | None
     control: str
     bins: list[Bin]
@@ -117,7 +117,7 @@ def check(claim: Claim, trials: int, seed: int, report: Report | None = None, *,
             if example is None and hits:
                 example = _smallest(claim, variant, measure, hits, size)
     all_cases = Measured(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    return _judge(claim, all_cases, example, time.monotonic() - started)
+    return _summarise(claim, all_cases, example, time.monotonic() - started)
 
 
 def _worst(claim: Claim, cases: dict[str, Any], found: Measured) -> list[tuple[float, dict[str, Any]]]:
@@ -155,41 +155,47 @@ def _plain(case: dict[str, Any], margin: float) -> dict[str, Any]:
     return {name: np.asarray(value).tolist() for name, value in case.items()} | {"margin": margin}
 
 
-def _judge(claim: Claim, measured: Measured, example: dict[str, Any] | None, seconds: float) -> Finding:
+def _summarise(claim: Claim, measured: Measured, example: dict[str, Any] | None, seconds: float) -> Finding:
     # A case that could not be solved proves nothing either way: it neither holds nor breaks the claim.
     solved = ~np.isnan(np.asarray(measured.margin))
     found = Measured(*(np.asarray(column)[solved] for column in measured))
     inconclusive = int(np.sum(~solved))
-    margin, stated, mended = found.margin, found.stated.astype(bool), found.mended.astype(bool)
+    margin, stated, corrected = found.margin, found.stated.astype(bool), found.corrected.astype(bool)
     broken = margin < -claim.tolerance
-    inside, mended_inside = broken & stated, broken & mended
+    inside, corrected_inside = broken & stated, broken & corrected
     if inconclusive > MOST_INCONCLUSIVE * len(solved):
         verdict = "inconclusive"
     elif not inside.any():
         verdict = "holds"
-    elif claim.mended and mended.any() and not mended_inside.any():
-        verdict = f"holds only if {claim.mended}"
+    elif claim.corrected and corrected.any() and not corrected_inside.any():
+        verdict = f"holds only if {claim.corrected}"
     else:
         verdict = "fails"
-    expected = {"holds": "holds", "fails": "fails"}.get(claim.says, f"holds only if {claim.mended}")
-    # Few trials may miss the violations a condition is there for; one where we say there is none is what counts.
-    wrong = inside.any() if claim.says == "holds" else mended_inside.any() if claim.says == "holds only if" else False
-    scope = mended if claim.says == "holds only if" and mended.any() else stated
+    expected = {"holds": "holds", "fails": "fails"}.get(claim.expected, f"holds only if {claim.corrected}")
+    # Few trials may miss violations outside the condition; only a violation inside it contradicts the expectation.
+    wrong = (
+        inside.any()
+        if claim.expected == "holds"
+        else corrected_inside.any()
+        if claim.expected == "holds only if"
+        else False
+    )
+    scope = corrected if claim.expected == "holds only if" and corrected.any() else stated
     return Finding(
         name=claim.name,
         title=claim.title,
         statement=claim.statement,
         condition=claim.condition,
-        mended=claim.mended,
+        corrected=claim.corrected,
         trials=len(solved),
         inside=int(stated.sum()),
         violations_inside=int(inside.sum()),
         violations_outside=int((broken & ~stated).sum()),
-        mended_trials=int(mended.sum()),
-        mended_violations=int(mended_inside.sum()),
+        corrected_trials=int(corrected.sum()),
+        corrected_violations=int(corrected_inside.sum()),
         worst_margin=float(np.min(margin[scope])) if scope.any() else float("nan"),
         verdict=verdict,
-        says=expected,
+        expected=expected,
         agrees=verdict != "inconclusive" and not bool(wrong),
         counterexample=example,
         control=claim.control,

@@ -11,17 +11,13 @@ from jax.scipy.special import logsumexp, xlogy
 
 from phyb.theory import operators as op
 from phyb.theory.claims.base import ALWAYS, Case, Draw, Measured, Variant, claim
-from phyb.theory.claims.worlds import belief, beside_delta, draw_belief, draw_worlds, ratio, world
+from phyb.theory.claims.cases import belief, beside_delta, draw_belief, draw_mdps, mdp_of, ratio
 from phyb.theory.fixed_point import fixed_point, iterate
 from phyb.theory.mdp import dirichlet_models
 
 
 @claim(
-    "alpha-optimal",
-    "The optimal weights",
-    condition="k models, lambda > 0",
-    says="holds",
-    control="lambda / Delta",
+    "alpha-optimal", "The optimal weights", condition="k models, lambda > 0", expected="holds", control="lambda / Delta"
 )
 def alpha_optimal(flaw: float) -> tuple[Variant, ...]:
     """Over the simplex, `sum_i alpha_i q_i + lambda alpha_i log alpha_i` is least at `alpha_i ~ exp(-q_i / lambda)`,
@@ -53,8 +49,8 @@ def alpha_optimal(flaw: float) -> tuple[Variant, ...]:
 
 
 def _pairs(states: int, actions: int, models: int, *, ordered: bool) -> Draw:
-    """Worlds with two Q-functions, the second above the first, or beside it by the same distance everywhere."""
-    worlds = draw_worlds(states, actions, models)
+    """MDPs with two Q-functions, the second above the first, or beside it by the same distance everywhere."""
+    mdps = draw_mdps(states, actions, models)
 
     def draw(rng: np.random.Generator, count: int) -> Case:
         shape = (count, states, actions)
@@ -62,25 +58,19 @@ def _pairs(states: int, actions: int, models: int, *, ordered: bool) -> Draw:
         up = rng.exponential(size=shape) * (rng.uniform(size=shape) < 0.5)
         change = up if ordered else rng.choice([-1.0, 1.0], shape)
         q = rng.normal(size=shape)
-        return worlds(rng, count) | {"q": q, "q_other": q + size * change}
+        return mdps(rng, count) | {"q": q, "q_other": q + size * change}
 
     return draw
 
 
-@claim(
-    "isotonicity",
-    "Isotonicity (lemma)",
-    condition="lambda >= Delta",
-    says="holds",
-    control="lambda / Delta",
-)
+@claim("isotonicity", "Isotonicity (lemma)", condition="lambda >= Delta", expected="holds", control="lambda / Delta")
 def isotonicity(flaw: float) -> tuple[Variant, ...]:
     """If `lambda >= Delta_max`, the largest span of `q_i(s, a)` over the models, the operator is isotonic:
     `Q1 <= Q2` everywhere implies `B Q1 <= B Q2` everywhere.
     """
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
         low, high = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
         gain = op.backup(mdp, high, hybrid) - op.backup(mdp, low, hybrid)
         spread = jnp.maximum(op.span(op.member_values(mdp, low)), op.span(op.member_values(mdp, high)))
@@ -95,8 +85,8 @@ def isotonicity(flaw: float) -> tuple[Variant, ...]:
     "theorem-1-contraction",
     "Theorem 1: gamma-contraction",
     condition="none",
-    mended="lambda >= Delta",
-    says="holds only if",
+    corrected="lambda >= Delta",
+    expected="holds only if",
     control="lambda / Delta",
 )
 def theorem_1_contraction(flaw: float) -> tuple[Variant, ...]:
@@ -116,7 +106,7 @@ def theorem_1_contraction(flaw: float) -> tuple[Variant, ...]:
     "theorem-1-factor",
     "Theorem 1: the factor of its proof",
     condition="none",
-    says="holds",
+    expected="holds",
     control="lambda / Delta",
 )
 def theorem_1_factor(flaw: float) -> tuple[Variant, ...]:
@@ -134,7 +124,7 @@ def theorem_1_factor(flaw: float) -> tuple[Variant, ...]:
 
 def _contraction(case: Case, extra: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`gamma (1 + extra) - |B Q1 - B Q2| / |Q1 - Q2|`, relative to gamma, and Delta."""
-    mdp, hybrid = world(case), belief(case)
+    mdp, hybrid = mdp_of(case), belief(case)
     first, second = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
     change = jnp.max(jnp.abs(op.backup(mdp, first, hybrid) - op.backup(mdp, second, hybrid)))
     distance = jnp.max(jnp.abs(case["q"] - case["q_other"]))
@@ -146,8 +136,8 @@ def _contraction(case: Case, extra: jax.Array) -> tuple[jax.Array, jax.Array]:
     "theorem-1-uniqueness",
     "Theorem 1: one fixed point",
     condition="none",
-    mended="gamma (1 + Delta / (2 lambda)) < 1",
-    says="holds only if",
+    corrected="gamma (1 + Delta / (2 lambda)) < 1",
+    expected="holds only if",
     control="gamma (1 + Delta / (2 lambda))",
     tolerance=1e-6,
 )
@@ -159,7 +149,7 @@ def theorem_1_uniqueness(flaw: float) -> tuple[Variant, ...]:
     """
 
     def draw(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
-        case = draw_worlds(states, actions, models)(rng, count)
+        case = draw_mdps(states, actions, models)(rng, count)
         case["discount"] = 1.0 - np.exp(rng.uniform(np.log(0.01), np.log(0.3), count))
         case["models"] = dirichlet_models(rng, np.exp(rng.uniform(-5.0, 0.0, count)), np.shape(case["models"]))
         # Small costs beside free states: where lambda alone decides whether the belief expects to escape.
@@ -169,7 +159,7 @@ def theorem_1_uniqueness(flaw: float) -> tuple[Variant, ...]:
         return case | {"subset_size": np.maximum(case["subset_size"], 2)}
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
         top = jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount)
 
         def step(v: jax.Array) -> jax.Array:

@@ -50,8 +50,8 @@ def _draw(rng: np.random.Generator, count: int) -> Case:
     "mirror-approximation",
     "Mirror step as natural gradient",
     condition="beta large",
-    mended="the gradient is centred, as the multiplier of sum p = 1 demands",
-    says="holds only if",
+    corrected="the gradient is centred, as the multiplier of sum p = 1 demands",
+    expected="holds only if",
     control="order of the error in 1 / beta",
     tolerance=0.1,
     curves=error_curves,
@@ -59,7 +59,7 @@ def _draw(rng: np.random.Generator, count: int) -> Case:
 def mirror_approximation(flaw: float) -> tuple[Variant, ...]:
     """The mirror step is approximated by `theta + (1 / beta) [hessian psi(theta)]^-1 grad f(theta)`.
 
-    An approximation worth its name has an error of second order in 1 / beta, for the step itself is of first order.
+    A first-order approximation should have an error of second order in 1 / beta, for the step itself is of first order.
     The slack is the order measured between beta and 2 beta, less 2. The formula has no multiplier for the simplex;
     half of the cases use it as written, half with the gradient centred by its curvature-weighted mean.
     """

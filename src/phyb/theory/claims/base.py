@@ -18,11 +18,11 @@ class Measured(NamedTuple):
     """One case: the slack of the claimed inequality (negative is a violation) and where the case stands."""
 
     margin: Any
-    """Not a number where a fixed point was not found: such a case says nothing."""
+    """Not a number where a fixed point was not found: such a case counts neither way."""
     stated: Any
     """Inside the condition the paper's statement names."""
-    mended: Any
-    """Inside the condition under which we say the claim holds."""
+    corrected: Any
+    """Inside the corrected condition, under which the claim holds."""
     control: Any
     """The quantity that decides, for the picture."""
 
@@ -51,10 +51,10 @@ class Claim(NamedTuple):
     statement: str
     condition: str
     """What the statement itself demands."""
-    mended: str
+    corrected: str
     """The condition under which it holds, where the paper's own is not enough; empty if it is."""
-    says: Verdict
-    """What we say about it; `phyb verify` ends with exit code 1 if the cases disagree."""
+    expected: Verdict
+    """The verdict this project states; `phyb verify` ends with exit code 1 if the cases contradict it."""
     control: str
     tolerance: float
     variants: Callable[[float], tuple[Variant, ...]]
@@ -70,9 +70,9 @@ def claim(
     title: str,
     *,
     condition: str,
-    says: Verdict,
+    expected: Verdict,
     control: str,
-    mended: str = "",
+    corrected: str = "",
     tolerance: float = 1e-9,
     curves: Callable[[], Curves] | None = None,
 ) -> Callable[[Callable[[float], tuple[Variant, ...]]], Callable[[float], tuple[Variant, ...]]]:
@@ -80,7 +80,9 @@ def claim(
 
     def register(variants: Callable[[float], tuple[Variant, ...]]) -> Callable[[float], tuple[Variant, ...]]:
         statement = inspect.getdoc(variants) or ""
-        CLAIMS[name] = Claim(name, title, statement, condition, mended, says, control, tolerance, variants, curves)
+        CLAIMS[name] = Claim(
+            name, title, statement, condition, corrected, expected, control, tolerance, variants, curves
+        )
         return variants
 
     return register

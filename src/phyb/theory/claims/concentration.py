@@ -1,4 +1,4 @@
-"""Theorem 1's bound on |E Q - eta|, in a family of worlds where its probability is known exactly."""
+"""Theorem 1's bound on |E Q - eta|, in a family of MDPs where its probability is known exactly."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
 LARGEST = 200
 
 
-def two_fates(low: Array, kept: Array, ratio: Array) -> tuple[Array, Array]:
-    """F and sum alpha^2 of `kept` models, `low` of them worth 0 and the others 1, with lambda = `ratio`."""
+def two_outcomes(low: Array, kept: Array, ratio: Array) -> tuple[Array, Array]:
+    """F and sum alpha^2 of `kept` models, `low` of them with value 0 and the others 1, at lambda = `ratio`."""
     tilt = jnp.exp(-1.0 / ratio)
     total = low + (kept - low) * tilt
     return (kept - low) * tilt / total, (low + (kept - low) * tilt**2) / total**2
@@ -23,8 +23,8 @@ def two_fates(low: Array, kept: Array, ratio: Array) -> tuple[Array, Array]:
     "theorem-1-bound",
     "Theorem 1: distance from eta",
     condition="probability at least 1 - delta",
-    mended="k = N and lambda >= Delta",
-    says="holds only if",
+    corrected="k = N and lambda >= Delta",
+    expected="holds only if",
     control="k / N",
     tolerance=1e-12,
 )
@@ -32,7 +32,7 @@ def theorem_1_bound(flaw: float) -> tuple[Variant, ...]:
     """With probability at least 1 - delta over the ensemble,
     `|E Q^pi - eta(pi)| <= 2 gamma R_max / (1 - gamma)^2 sqrt(sum_i alpha_i^2 / 2 ln(2 |S| |A| / delta))`.
 
-    Worlds: one action and three states; a model leads from the start to the good state or, with probability p over
+    MDPs: one action and three states; a model leads from the start to the good state or, with probability p over
     the prior, to the bad one, and both last for ever with rewards +1 and -1. The number of bad models among N is
     binomial, so the probability that the bound breaks is a finite sum. The slack is delta less that probability. The
     proof applies Hoeffding's inequality to order statistics with fixed weights; they are neither independent nor fixed.
@@ -46,24 +46,24 @@ def theorem_1_bound(flaw: float) -> tuple[Variant, ...]:
         return {
             "ensemble_size": drawn,
             "subset_size": kept,
-            "chance_of_bad": np.where(rng.uniform(size=count) < 0.3, small, p),
+            "probability_of_bad": np.where(rng.uniform(size=count) < 0.3, small, p),
             "temperature_ratio": np.exp(rng.uniform(-4.0, 4.0, count)),
             "discount": rng.uniform(0.02, 0.9, count),
             "delta": rng.choice([0.01, 0.05, 0.1, 0.2], count),
         }
 
     def measure(case: Case) -> Measured:
-        total, kept, p, gamma = case["ensemble_size"], case["subset_size"], case["chance_of_bad"], case["discount"]
+        total, kept, p, gamma = case["ensemble_size"], case["subset_size"], case["probability_of_bad"], case["discount"]
         bad = jnp.arange(LARGEST + 1)
-        log_chance = gammaln(total + 1.0) - gammaln(bad + 1.0) - gammaln(jnp.maximum(total - bad, 0) + 1.0)
-        log_chance = log_chance + xlogy(bad, p) + xlog1py(total - bad, -p)
-        chance = jnp.where(bad <= total, jnp.exp(log_chance), 0.0)
-        value, squares = two_fates(jnp.minimum(bad, kept), kept, case["temperature_ratio"])
+        log_probability = gammaln(total + 1.0) - gammaln(bad + 1.0) - gammaln(jnp.maximum(total - bad, 0) + 1.0)
+        log_probability = log_probability + xlogy(bad, p) + xlog1py(total - bad, -p)
+        probability = jnp.where(bad <= total, jnp.exp(log_probability), 0.0)
+        value, squares = two_outcomes(jnp.minimum(bad, kept), kept, case["temperature_ratio"])
         # Values reach from -1 / (1 - gamma) to 1 / (1 - gamma); f is 0 to 1 on that range.
         span = 2.0 / (1.0 - gamma)
-        miss = gamma * span * jnp.abs(value - jnp.sum(chance * value))
+        miss = gamma * span * jnp.abs(value - jnp.sum(probability * value))
         bound = gamma * span / (1.0 - gamma) * jnp.sqrt(0.5 * squares * jnp.log(6.0 / case["delta"]))
-        broken = jnp.sum(jnp.where(miss > bound * (1.0 - flaw) * (1.0 + 1e-12), chance, 0.0))
+        broken = jnp.sum(jnp.where(miss > bound * (1.0 - flaw) * (1.0 + 1e-12), probability, 0.0))
         inside = (kept == total) & (case["temperature_ratio"] >= 1.0)
         return Measured(case["delta"] - broken, ALWAYS, inside, kept / total)
 

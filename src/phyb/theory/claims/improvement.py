@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from phyb.policy.mirror import divergence
 from phyb.theory import operators as op
 from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
+from phyb.theory.claims.cases import belief, beside_delta, mdp_of, ratio
 from phyb.theory.claims.optimality import OMEGA, draw_regularised
-from phyb.theory.claims.worlds import belief, beside_delta, ratio, world
 from phyb.theory.exact import evaluate_one, improve_one, optimise_one, plan_one
 
 ITERATIONS = 12
@@ -20,8 +20,8 @@ ITERATIONS = 12
     "theorem-5",
     "Theorem 5: monotone improvement",
     condition="none",
-    mended="lambda >= Delta",
-    says="holds only if",
+    corrected="lambda >= Delta",
+    expected="holds only if",
     control="lambda / Delta",
 )
 def theorem_5(flaw: float) -> tuple[Variant, ...]:
@@ -32,7 +32,7 @@ def theorem_5(flaw: float) -> tuple[Variant, ...]:
     """
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
         step = optimise_one(mdp, case["reference"], hybrid, case["step_size"], OMEGA)
         before = evaluate_one(mdp, case["reference"], hybrid)
         after = evaluate_one(mdp, step.policy, hybrid, start=before.values)
@@ -48,8 +48,8 @@ def theorem_5(flaw: float) -> tuple[Variant, ...]:
     "theorem-5-rate",
     "Theorem 5: convergence and its rate",
     condition="none",
-    mended="lambda >= Delta",
-    says="holds",
+    corrected="lambda >= Delta",
+    expected="holds",
     control="lambda / Delta",
 )
 def theorem_5_rate(flaw: float) -> tuple[Variant, ...]:
@@ -59,7 +59,7 @@ def theorem_5_rate(flaw: float) -> tuple[Variant, ...]:
     """
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
         best = plan_one(mdp, hybrid)
         first = case["reference"]
         _, objectives = improve_one(mdp, first, hybrid, case["step_size"], OMEGA, ITERATIONS)

@@ -19,7 +19,7 @@ NODES, GAUSS = (np.asarray(x) for x in np.polynomial.legendre.leggauss(60))
 NODES, GAUSS = 0.5 * (NODES + 1.0), 0.5 * GAUSS
 DRAWN, REPEATS, MANY = 5, 200, 2000
 SIGMAS = 7.0
-"""Standard errors that count as a violation: by chance alone, less than one case in 10^11."""
+"""Standard errors that count as a violation: by sampling noise alone, less than one case in 10^11."""
 
 
 def quantile(u: Array, case: Case) -> Array:
@@ -48,7 +48,7 @@ def _uniform(case: Case, shape: tuple[int, ...]) -> Array:
     "proposition-1",
     "Proposition 1: likelihood ratio, fixed weights",
     condition="weights are fixed numbers",
-    says="holds",
+    expected="holds",
     control="k",
 )
 def proposition_1(flaw: float) -> tuple[Variant, ...]:
@@ -82,7 +82,7 @@ def proposition_1(flaw: float) -> tuple[Variant, ...]:
     "proposition-1-values",
     "Proposition 1: weights that follow the values",
     condition="weights solve the entropy-regularised problem",
-    says="fails",
+    expected="fails",
     control="lambda / range of values",
     tolerance=1e-6,
 )
@@ -101,10 +101,10 @@ def proposition_1_values(flaw: float) -> tuple[Variant, ...]:
         nodes, gauss = jnp.asarray(NODES), jnp.asarray(GAUSS)
         upper = nodes[:, None]
         both = jnp.stack([quantile(upper * nodes[None], case), jnp.broadcast_to(quantile(upper, case), (60, 60))])
-        chance = 2.0 * gauss[:, None] * gauss[None] * upper
+        probability = 2.0 * gauss[:, None] * gauss[None] * upper
         weights = op.hybrid_weights(both, Hybrid(2, case["temperature"]))
-        truth = jnp.sum(chance * jnp.sum(weights * both, axis=0))
-        mean_weights = jnp.sum(chance * weights, axis=(1, 2))
+        truth = jnp.sum(probability * jnp.sum(weights * both, axis=0))
+        mean_weights = jnp.sum(probability * weights, axis=(1, 2))
         closed = jnp.sum(gauss * quantile(nodes, case) * likelihood_ratio(nodes, mean_weights, 2))
         return Measured(-jnp.abs(closed - truth) - flaw, ALWAYS, ~ALWAYS, jnp.clip(case["temperature"], 1e-3, 1e3))
 
@@ -115,8 +115,8 @@ def proposition_1_values(flaw: float) -> tuple[Variant, ...]:
     "asymptotic",
     "Proposition 1: many models (remark)",
     condition="N to infinity",
-    mended="k = N (for k / N = kappa, J must be cut at kappa)",
-    says="holds only if",
+    corrected="k = N (for k / N = kappa, J must be cut at kappa)",
+    expected="holds only if",
     control="k / N",
 )
 def asymptotic(flaw: float) -> tuple[Variant, ...]:

@@ -9,8 +9,8 @@ from jaxtyping import Array
 
 from phyb.theory import operators as op
 from phyb.theory.claims.base import Case, Measured, Variant, claim
+from phyb.theory.claims.cases import belief, beside_delta, draw_mdps, mdp_of
 from phyb.theory.claims.pessimism import ensembles
-from phyb.theory.claims.worlds import belief, beside_delta, draw_worlds, world
 from phyb.theory.exact import evaluate_one
 from phyb.theory.mdp import dirichlet_models
 
@@ -19,8 +19,8 @@ from phyb.theory.mdp import dirichlet_models
     "monotone-k",
     "Theorem 3: monotone in k",
     condition="none",
-    mended="lambda >= Delta",
-    says="holds only if",
+    corrected="lambda >= Delta",
+    expected="holds only if",
     control="lambda / Delta",
 )
 def monotone_k(flaw: float) -> tuple[Variant, ...]:
@@ -31,7 +31,7 @@ def monotone_k(flaw: float) -> tuple[Variant, ...]:
     """
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
         fewer = evaluate_one(mdp, case["policy"], hybrid)
         more = evaluate_one(
             mdp, case["policy"], hybrid._replace(subset_size=hybrid.subset_size + 1), start=fewer.values
@@ -40,15 +40,15 @@ def monotone_k(flaw: float) -> tuple[Variant, ...]:
         slack = jnp.min(more.q - fewer.q) * (1.0 - mdp.discount)
         return beside_delta(case, slack, spread, flaw)
 
-    return Variant(draw_worlds(3, 1, 3, largest=2), measure), Variant(draw_worlds(3, 2, 4, largest=3), measure)
+    return Variant(draw_mdps(3, 1, 3, largest=2), measure), Variant(draw_mdps(3, 2, 4, largest=3), measure)
 
 
 @claim(
     "monotone-n",
     "Theorem 3: monotone in N",
     condition="none",
-    mended="lambda >= Delta",
-    says="holds only if",
+    corrected="lambda >= Delta",
+    expected="holds only if",
     control="lambda / Delta",
 )
 def monotone_n(flaw: float) -> tuple[Variant, ...]:
@@ -60,7 +60,7 @@ def monotone_n(flaw: float) -> tuple[Variant, ...]:
     tables = [ensembles(3, size) for size in (2, 3)]
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
 
         def mean(members: np.ndarray, chances: np.ndarray) -> tuple[Array, Array]:
             def one(chosen: Array) -> tuple[Array, Array]:
@@ -75,15 +75,16 @@ def monotone_n(flaw: float) -> tuple[Variant, ...]:
         spread = jnp.maximum(spread, spread_more)
         return beside_delta(case, jnp.min(fewer - more) * (1.0 - mdp.discount), spread, flaw)
 
-    return Variant(_draw_habit, measure), Variant(draw_worlds(3, 1, 3, largest=2), measure)
+    return Variant(_draw_loops, measure), Variant(draw_mdps(3, 1, 3, largest=2), measure)
 
 
-def _draw_habit(rng: np.random.Generator, count: int) -> Case:
-    """Worlds in which a second opinion pays again and again.
+def _draw_loops(rng: np.random.Generator, count: int) -> Case:
+    """MDPs with a loop whose value depends on how many kinds of models are drawn.
 
     From the start (state 0) the first model leads to nothing (1), the two others into a loop of a good (2) and a bad
     state (3), where the first model always goes to the good one, the others to the bad one. With both kinds drawn
-    the loop is worth so much that its promise at the start is not believed; with one more of the others it is not.
+    the value of the loop is so high that the belief gives it little weight at the start; with one more of the others
+    it is lower, and gets more weight.
     """
     models = np.zeros((3, 4, 1, 4))
     models[0, [0, 1, 2, 3], 0, [1, 1, 2, 2]] = 1.0
@@ -92,8 +93,8 @@ def _draw_habit(rng: np.random.Generator, count: int) -> Case:
     other = dirichlet_models(rng, 0.5, (count, 3, 4, 1, 4))
     discount = 1.0 - np.exp(rng.uniform(np.log(0.03), np.log(0.2), count))
     # The value of the good state where only the bad one ever follows, and the gap between the two, in units of lambda.
-    worth, gap = rng.uniform(0.1, 0.8, count), rng.uniform(0.8, 1.8, count)
-    good = (1.0 - discount) * worth + discount * gap
+    value, gap = rng.uniform(0.1, 0.8, count), rng.uniform(0.8, 1.8, count)
+    good = (1.0 - discount) * value + discount * gap
     rewards = np.stack([0.0 * good, 0.0 * good, good, good - gap], axis=1)[..., None]
     start = np.broadcast_to(np.eye(4)[0], (count, 4))
     return {

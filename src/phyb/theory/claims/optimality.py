@@ -10,7 +10,7 @@ from jaxtyping import Array
 from phyb.policy.mirror import divergence, mirror_weights
 from phyb.theory import operators as op
 from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
-from phyb.theory.claims.worlds import belief, beside_delta, draw_worlds, world
+from phyb.theory.claims.cases import belief, beside_delta, draw_mdps, mdp_of
 from phyb.theory.exact import optimise_one, regularised_one
 from phyb.theory.mdp import dirichlet_models, random_policies
 
@@ -18,12 +18,12 @@ OMEGA = 0.9
 
 
 def draw_regularised(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
-    """Random worlds with a belief, a policy as reference and a step size beta.
+    """Random MDPs with a belief, a policy as reference and a step size beta.
 
-    In half of the worlds the action changes rewards only, and those not in every state: there a policy cannot make up
+    In half of the MDPs the action changes rewards only, and those not in every state: there a policy cannot make up
     in one state for what the belief takes away from it in another.
     """
-    case = draw_worlds(states, actions, models)(rng, count)
+    case = draw_mdps(states, actions, models)(rng, count)
     simple = rng.uniform(size=count) < 0.5
     same = simple[:, None] & (rng.uniform(size=(count, states)) < 0.5)
     transitions, rewards = case["models"], case["rewards"]
@@ -37,8 +37,8 @@ def draw_regularised(states: int, actions: int, models: int, rng: np.random.Gene
     "theorem-4-contraction",
     "Theorem 4: gamma-contraction",
     condition="none",
-    mended="lambda >= Delta",
-    says="holds only if",
+    corrected="lambda >= Delta",
+    expected="holds only if",
     control="lambda / Delta",
 )
 def theorem_4_contraction(flaw: float) -> tuple[Variant, ...]:
@@ -54,7 +54,7 @@ def theorem_4_contraction(flaw: float) -> tuple[Variant, ...]:
         return case | {"q": q, "q_other": q + size * rng.choice([-1.0, 1.0], (count, 2, 1))}
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
         values = [
             op.regularised_value(case[name], case["reference"], case["step_size"], OMEGA).value
             for name in ("q", "q_other")
@@ -71,8 +71,8 @@ def theorem_4_contraction(flaw: float) -> tuple[Variant, ...]:
     "theorem-4-formula",
     "Theorem 4: the policy formula",
     condition="psi strictly convex",
-    mended="omega > 0",
-    says="holds only if",
+    corrected="omega > 0",
+    expected="holds only if",
     control="omega",
     tolerance=1e-7,
 )
@@ -105,7 +105,7 @@ def theorem_4_formula(flaw: float) -> tuple[Variant, ...]:
             return (1.0 - omega) * weights + omega * jnp.log(jnp.maximum(weights, 1e-300))
 
         multiplier = beta * (slope(reference) - slope(p)) + q
-        # An action of vanishing weight has no digits left to judge its equation by.
+        # An action of vanishing weight has too few digits left to check its equation.
         seen = p > 1e-9
         centre = jnp.sum(p * multiplier)
         error = jnp.max(jnp.where(seen, jnp.abs(multiplier - centre), 0.0)) / (1.0 + jnp.max(jnp.abs(q)))
@@ -123,14 +123,14 @@ def theorem_4_formula(flaw: float) -> tuple[Variant, ...]:
     "theorem-4-optimal",
     "Theorem 4: the policy is optimal",
     condition="none",
-    mended="lambda >= Delta",
-    says="holds only if",
+    corrected="lambda >= Delta",
+    expected="holds only if",
     control="lambda / Delta",
 )
 def theorem_4_optimal(flaw: float) -> tuple[Variant, ...]:
     """The fixed point V* of the optimal operator is at least the regularised value of every policy, in every state.
 
-    Checked against 8 policies per world: random ones, and small changes of the solved one. Delta is the largest span
+    Checked against 8 policies per MDP: random ones, and small changes of the solved one. Delta is the largest span
     of any of their value functions.
     """
 
@@ -139,7 +139,7 @@ def theorem_4_optimal(flaw: float) -> tuple[Variant, ...]:
         return draw_regularised(3, 2, 3, rng, count) | {"rivals": rivals}
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid = world(case), belief(case)
+        mdp, hybrid = mdp_of(case), belief(case)
         best = optimise_one(mdp, case["reference"], hybrid, case["step_size"], OMEGA)
         mix = jnp.array([1.0, 1.0, 1.0, 1.0, 0.3, 0.1, 0.03, 0.01])[:, None, None]
         rivals = (1.0 - mix) * best.policy + mix * case["rivals"]

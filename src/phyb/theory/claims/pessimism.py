@@ -14,13 +14,13 @@ from jaxtyping import Array
 from phyb.belief.weights import ranks
 from phyb.theory import operators as op
 from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
-from phyb.theory.claims.worlds import belief, draw_worlds, world
+from phyb.theory.claims.cases import belief, draw_mdps, mdp_of
 from phyb.theory.exact import evaluate_one
 from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models
 
 
 def ensembles(pool: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """All ways to draw `size` models of a pool with replacement, without order, and the chance of each."""
+    """All ways to draw `size` models of a pool with replacement, without order, and the probability of each."""
     members = list(itertools.combinations_with_replacement(range(pool), size))
     chances = []
     for chosen in members:
@@ -39,7 +39,7 @@ def _single(mdp: FiniteMDP, model: Array, policy: Array) -> tuple[Array, Array]:
     "lower-bound",
     "Lower bound (lemma)",
     condition="T is in the ensemble and outside the subset at every (s, a)",
-    says="holds",
+    expected="holds",
     control="k",
 )
 def lower_bound(flaw: float) -> tuple[Variant, ...]:
@@ -49,7 +49,7 @@ def lower_bound(flaw: float) -> tuple[Variant, ...]:
     """
 
     def measure(case: Case) -> Measured:
-        mdp = world(case)
+        mdp = mdp_of(case)
         found = evaluate_one(mdp, case["policy"], belief(case))
         q = op.member_values(mdp, found.values)
         lowest_rank = jnp.min(ranks(q), axis=(1, 2))
@@ -58,15 +58,15 @@ def lower_bound(flaw: float) -> tuple[Variant, ...]:
         slack = _single(mdp, mdp.models[true], case["policy"])[1] - found.objective
         return Measured(slack * (1.0 - mdp.discount), outside, outside, case["subset_size"] * 1.0)
 
-    return tuple(Variant(draw_worlds(*size), measure) for size in ((2, 1, 3), (3, 2, 5)))
+    return tuple(Variant(draw_mdps(*size), measure) for size in ((2, 1, 3), (3, 2, 5)))
 
 
 @claim(
     "lower-bound-remark",
     "Strict lower bound (remark)",
     condition="T is in the ensemble",
-    mended="k = 1",
-    says="holds only if",
+    corrected="k = 1",
+    expected="holds only if",
     control="k",
 )
 def lower_bound_remark(flaw: float) -> tuple[Variant, ...]:
@@ -77,42 +77,38 @@ def lower_bound_remark(flaw: float) -> tuple[Variant, ...]:
     """
 
     def measure(case: Case) -> Measured:
-        mdp = world(case)
+        mdp = mdp_of(case)
         objective = evaluate_one(mdp, case["policy"], belief(case)).objective
         slack = _single(mdp, mdp.models[0], case["policy"])[1] - objective
         inside = case["subset_size"] <= 1 + flaw
         return Measured(slack * (1.0 - mdp.discount), ALWAYS, inside, case["subset_size"] * 1.0)
 
-    return (Variant(draw_worlds(2, 1, 2), measure),)
+    return (Variant(draw_mdps(2, 1, 2), measure),)
 
 
 @claim(
-    "model-error",
-    "Dynamics model error (lemma)",
-    condition="|r| <= R_max",
-    says="holds",
-    control="total variation",
+    "model-error", "Dynamics model error (lemma)", condition="|r| <= R_max", expected="holds", control="total variation"
 )
 def model_error(flaw: float) -> tuple[Variant, ...]:
     """`|Q_T1 - Q_T2| <= 2 gamma R_max / (1 - gamma)^2 d_TV(T1, T2)`, with the largest total variation over (s, a)."""
 
     def measure(case: Case) -> Measured:
-        mdp = world(case)
+        mdp = mdp_of(case)
         first, second = (_single(mdp, mdp.models[i], case["policy"])[0] for i in (0, 1))
         distance = jnp.max(0.5 * jnp.sum(jnp.abs(mdp.models[0] - mdp.models[1]), axis=-1))
         bound = 2.0 * mdp.discount * jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount) ** 2 * distance
         slack = bound * (1.0 - flaw) - jnp.max(jnp.abs(first - second))
         return Measured(slack * (1.0 - mdp.discount), ALWAYS, ALWAYS, distance)
 
-    return (Variant(draw_worlds(3, 2, 2), measure),)
+    return (Variant(draw_mdps(3, 2, 2), measure),)
 
 
 @claim(
     "theorem-2",
     "Theorem 2: pessimism gap",
     condition="tau is in the ensemble with probability 1 - delta",
-    mended="gamma >= 1/2",
-    says="holds only if",
+    corrected="gamma >= 1/2",
+    expected="holds only if",
     control="gamma",
 )
 def theorem_2(flaw: float) -> tuple[Variant, ...]:
@@ -126,14 +122,14 @@ def theorem_2(flaw: float) -> tuple[Variant, ...]:
     members, chances = ensembles(3, 2)
 
     def draw(states: int, actions: int, rng: np.random.Generator, count: int) -> Case:
-        case = draw_worlds(states, actions, 3, largest=2)(rng, count)
+        case = draw_mdps(states, actions, 3, largest=2)(rng, count)
         other = dirichlet_models(rng, np.exp(rng.uniform(-3.0, 1.0, count)), (count, states, actions, states))
         present = rng.uniform(size=count) < 0.5
         truth = np.where(present[:, None, None, None], case["models"][:, 0], other)
         return case | {"truth_model": truth, "present": present, "discount": rng.uniform(0.02, 0.95, count)}
 
     def measure(case: Case) -> Measured:
-        mdp, hybrid, gamma = world(case), belief(case), case["discount"]
+        mdp, hybrid, gamma = mdp_of(case), belief(case), case["discount"]
 
         def one(chosen: Array) -> tuple[Array, Array]:
             drawn = mdp._replace(models=mdp.models[chosen])

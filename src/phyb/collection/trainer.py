@@ -1,8 +1,8 @@
-"""SAC's training in rounds: each starts with a reset of all copies of the simulator and ends with all of it on disk.
+"""Online training of SAC in rounds: each starts with a reset of all environments and ends with everything on disk.
 
 The state of a simulator cannot be saved in general, so nothing of it is carried over: a round resets all copies with
-seeds of its own. A training that was broken off goes on with the round it was in, and gives the same bytes as one that
-was not.
+seeds of its own. An interrupted training repeats the round it was in, and gives the same bytes as an uninterrupted
+one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from phyb.algorithms import sac
 from phyb.algorithms.sac import SACConfig, SACState
-from phyb.collection.copies import Chance, Copies, play
+from phyb.collection.copies import Copies, RandomStreams, episode_returns
 from phyb.collection.logs import Recorded
 from phyb.collection.settings import Schedule
 from phyb.data.dataset import Rows
@@ -33,7 +33,7 @@ _NETWORKS, _ROUND, _EVALUATION = 1, 2, 3
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """A policy that earned more than every one before it."""
+    """A policy whose evaluation return exceeds all earlier ones."""
 
     round: int
     """Rounds of training it has seen."""
@@ -45,18 +45,18 @@ class Record:
 
 @dataclasses.dataclass
 class Training:
-    """Where the training stands after a number of rounds."""
+    """The state of the training after a number of rounds."""
 
     state: SACState
     rounds: int
     """Rounds that are done."""
-    memory: Float[np.ndarray, "rows width"]
-    """The replay: every row in the order of time, with room for all rounds."""
+    replay: Float[np.ndarray, "rows width"]
+    """The replay buffer: every row in the order of time, with room for all rounds."""
     records: list[Record]
     """Policies that set a new record, oldest first: the first one to reach any mark is always among them."""
 
 
-class Algorithm:
+class SACTrainer:
     """Trains SAC in a simulator and keeps everything in a store."""
 
     def __init__(
@@ -66,22 +66,22 @@ class Algorithm:
         self._config, self._schedule, self._seed = config, schedule, seed
         self._store, self._stop = store, stop
 
-    def train(self, told: Callable[[int, str], None]) -> Training:
-        """All rounds, from the newest saved one on; `told` hears (rows so far, newest numbers)."""
+    def train(self, on_progress: Callable[[int, str], None]) -> Training:
+        """All rounds, from the newest saved one on; `on_progress` gets (rows so far, newest numbers)."""
         training, schedule = self._newest(), self._schedule
         info = ""
         while training.rounds < len(schedule.rounds):
-            self._round(training, lambda rows, info=info: told(rows, info))
+            self._round(training, lambda rows, info=info: on_progress(rows, info))
             training.rounds += 1
             value = self._evaluate(training.state.actor, training.rounds)
             info = f"return {value:,.1f}"
             self._save(training, value)
-            told(schedule.rows(training.rounds), info)
+            on_progress(schedule.rows(training.rounds), info)
         return training
 
     def replay(self, training: Training, rounds: int) -> list[Recorded]:
         """What each of the first rounds recorded."""
-        parts = np.split(training.memory, [self._schedule.rows(number + 1) for number in range(rounds)])[:rounds]
+        parts = np.split(training.replay, [self._schedule.rows(number + 1) for number in range(rounds)])[:rounds]
         return [part.reshape(-1, self._schedule.copies, self._task.width) for part in parts]
 
     def actor(self, record: Record) -> Actor:
@@ -89,28 +89,28 @@ class Algorithm:
         return self._load(_name("policies", record.round), jax.eval_shape(self._fresh).actor)
 
     def _fresh(self) -> SACState:
-        key = Chance(self._seed, _NETWORKS).key
+        key = RandomStreams(self._seed, _NETWORKS).key
         return sac.init(self._config, key, self._task.observation_size, self._task.action_size)
 
-    def _round(self, training: Training, told: Callable[[int], None]) -> None:
-        task, schedule, config, memory = self._task, self._schedule, self._config, training.memory
-        chance = Chance(self._seed, _ROUND, training.rounds)
+    def _round(self, training: Training, on_progress: Callable[[int], None]) -> None:
+        task, schedule, config, replay = self._task, self._schedule, self._config, training.replay
+        random = RandomStreams(self._seed, _ROUND, training.rounds)
         steps, copies, count = schedule.rounds[training.rounds], schedule.copies, schedule.rows(training.rounds)
-        self._copies.start(chance)
+        self._copies.start(random)
         for step in range(steps):
             if count < schedule.random_steps:
-                actions = chance.generator.uniform(-1.0, 1.0, (copies, task.action_size))
+                actions = random.generator.uniform(-1.0, 1.0, (copies, task.action_size))
             else:
-                actions = draw(training.state.actor, chance.key, step, self._copies.observations)
-            memory[count : count + copies] = self._copies.step(actions)
+                actions = sample_actions(training.state.actor, random.key, step, self._copies.observations)
+            replay[count : count + copies] = self._copies.step(actions)
             count += copies
             if (step + 1) % schedule.turn == 0:
                 self._stop.check()
-                told(count)
+                on_progress(count)
                 if count >= schedule.random_steps:
-                    chosen = chance.generator.integers(count, size=(schedule.turn * copies, config.batch_size))
-                    key = jax.random.fold_in(chance.key, steps + step)  # the first `steps` keys draw actions
-                    training.state, metrics = sac.updates(config, training.state, key, self._rows(memory[chosen]))
+                    chosen = random.generator.integers(count, size=(schedule.turn * copies, config.batch_size))
+                    key = jax.random.fold_in(random.key, steps + step)  # the first `steps` keys draw actions
+                    training.state, metrics = sac.updates(config, training.state, key, self._rows(replay[chosen]))
                     self._check(metrics, count)
 
     def _rows(self, rows: np.ndarray) -> Rows:
@@ -126,39 +126,39 @@ class Algorithm:
             )
 
     def _evaluate(self, actor: Actor, number: int) -> float:
-        chance = Chance(self._seed, _EVALUATION, number)
+        random = RandomStreams(self._seed, _EVALUATION, number)
 
         def act(observations: np.ndarray, step: int) -> np.ndarray:
             self._stop.check()
-            return draw(actor, chance.key, step, observations)
+            return sample_actions(actor, random.key, step, observations)
 
-        return float(np.mean(play(self._copies, self._schedule.evaluation_episodes, chance, act)))
+        return float(np.mean(episode_returns(self._copies, self._schedule.evaluation_episodes, random, act)))
 
     def _save(self, training: Training, value: float) -> None:
         store, rounds = self._store, training.rounds
         first, last = self._schedule.rows(rounds - 1), self._schedule.rows(rounds)
-        store.save_tree(_name("replay", rounds), {"rows": training.memory[first:last]})
+        store.save_tree(_name("replay", rounds), {"rows": training.replay[first:last]})
         if all(value > record.value for record in training.records):
             training.records.append(Record(rounds, last, value))
             store.save_tree(_name("policies", rounds), training.state.actor)
         about = {"rounds": rounds, "records": [dataclasses.asdict(record) for record in training.records]}
         store.save_tree(_name("learner", rounds), training.state, about)
-        kept = {_name("learner", rounds), _name("learner", rounds - 1)}  # one to fall back on
+        kept = {_name("learner", rounds), _name("learner", rounds - 1)}  # a spare
         store.drop(*(name for name in store.entries if name.startswith("learner/") and name not in kept))
 
     def _newest(self) -> Training:
         """The newest state that is as it was written, with the replay up to it."""
-        memory = np.zeros((self._schedule.rows(len(self._schedule.rounds)), self._task.width), np.float32)
+        replay = np.zeros((self._schedule.rows(len(self._schedule.rounds)), self._task.width), np.float32)
         for name in sorted((name for name in self._store.entries if name.startswith("learner/")), reverse=True):
             about = self._store.about(name)
             if about is not None:
                 state = self._store.load_tree(name, jax.eval_shape(self._fresh))
-                training = Training(state, about["rounds"], memory, [Record(**found) for found in about["records"]])
+                training = Training(state, about["rounds"], replay, [Record(**found) for found in about["records"]])
                 for rounds in range(1, training.rounds + 1):
                     first, last = self._schedule.rows(rounds - 1), self._schedule.rows(rounds)
-                    memory[first:last] = self._load(_name("replay", rounds), {"rows": memory[first:last]})["rows"]
+                    replay[first:last] = self._load(_name("replay", rounds), {"rows": replay[first:last]})["rows"]
                 return training
-        return Training(self._fresh(), 0, memory, [])
+        return Training(self._fresh(), 0, replay, [])
 
     def _load(self, name: str, like: Tree) -> Tree:
         if not self._store.vouches(name):
@@ -166,13 +166,13 @@ class Algorithm:
         return self._store.load_tree(name, like)
 
 
-def draw(actor: Actor, key: jax.Array, step: int, observations: np.ndarray) -> np.ndarray:
+def sample_actions(actor: Actor, key: jax.Array, step: int, observations: np.ndarray) -> np.ndarray:
     """Actions in [-1, 1] of the stochastic policy at a step."""
-    return np.asarray(_draw(actor, key, np.uint32(step), np.asarray(observations, np.float32)))
+    return np.asarray(_sample(actor, key, np.uint32(step), np.asarray(observations, np.float32)))
 
 
 @jax.jit
-def _draw(actor: Actor, key: jax.Array, step: jax.Array, observations: jax.Array) -> jax.Array:
+def _sample(actor: Actor, key: jax.Array, step: jax.Array, observations: jax.Array) -> jax.Array:
     return sac.act(actor, jax.random.fold_in(key, step), observations)[0]
 
 

@@ -1,4 +1,4 @@
-"""The cases most claims share: random worlds with a belief and a policy, and how lambda stands to Delta in them."""
+"""The cases most claims share: random MDPs with a belief and a policy, and how lambda stands to Delta in them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from phyb.theory.claims.base import ALWAYS, Case, Draw, Measured
 from phyb.theory.mdp import FiniteMDP, Hybrid, random_mdps, random_policies
 
 
-def world(case: Case) -> FiniteMDP:
-    """The finite world inside a case."""
+def mdp_of(case: Case) -> FiniteMDP:
+    """The finite MDP inside a case."""
     return FiniteMDP(case["rewards"], case["models"], case["start"], case["discount"])
 
 
@@ -26,8 +26,8 @@ def draw_belief(rng: np.random.Generator, count: int, largest: int) -> Case:
     return {"subset_size": rng.integers(1, largest + 1, count), "temperature": temperature}
 
 
-def draw_worlds(states: int, actions: int, models: int, *, largest: int | None = None) -> Draw:
-    """Random worlds of this size with a random policy, and a belief that keeps up to `largest` models (all)."""
+def draw_mdps(states: int, actions: int, models: int, *, largest: int | None = None) -> Draw:
+    """Random MDPs of this size with a random policy, and a belief that keeps up to `largest` models (all)."""
 
     def draw(rng: np.random.Generator, count: int) -> Case:
         case: Case = random_mdps(rng, count, states, actions, models)._asdict()
