@@ -25,9 +25,9 @@ import numpy as np
 from pages import put_between_marks
 
 from phyb.envs.tasks import find_task, normalized_score
-from phyb.report.source import read_run
 from phyb.report.style import drawing, steps_axis
 from phyb.storage.files import atomic_path, write_json
+from phyb.training.records import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, PICTURES, DATA = ROOT / "docs" / "results.md", ROOT / "docs" / "img" / "results", "results/locomotion-cpu.json"

@@ -18,13 +18,10 @@ import numpy as np
 from pages import put_between_marks
 
 from phyb.algorithms.rollback import member_returns
-from phyb.dynamics.cache import cache_folder
 from phyb.envs.tasks import find_task, normalized_score
-from phyb.evaluation.reopen import find_log, finished_run, problem_of
 from phyb.policy.actor import Actor
-from phyb.policy.policy import load_policy
-from phyb.storage.files import read_json, write_json
-from phyb.training.progress import Stages
+from phyb.storage.files import write_json
+from phyb.training.run import open_run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, DATA = ROOT / "docs" / "results.md", ROOT / "results" / "model-episodes.json"
@@ -33,9 +30,8 @@ EPISODES = 24
 
 def measure(path: Path) -> dict[str, Any]:
     """One finished run."""
-    run = finished_run(path, path.name)
-    problem = problem_of(run, find_log(run, None), cache_folder(), Stages())
-    policy, task = load_policy(path), find_task(run.config["env_id"])
+    run = open_run(path)
+    problem, policy, task = run.problem, run.policy, find_task(run.config["env_id"])
     assert task is not None, "a MuJoCo task with known reference scores"
     assert isinstance(policy.actor, Actor), "a run of PhyB"
     belief, key = run.settings.agent.belief, jax.random.key(0)
@@ -46,7 +42,7 @@ def measure(path: Path) -> dict[str, Any]:
         whole = jax.jit(lambda actor=policy.actor: member_returns(key, actor, problem, config, starts))()
         return [normalized_score(task, float(value * problem.reward_scale)) for value in whole]
 
-    truth = read_json(run.folder.result)["normalized_score"]
+    truth = run.result["normalized_score"]
     return {"run": path.name, "truth": truth, "means": scores("none"), "noise": scores("shared")}
 
 

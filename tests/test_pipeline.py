@@ -61,6 +61,7 @@ TINY = Settings(
         transitions=500,
         evaluation_episodes=50,
         final_episodes=60,
+        fit_steps=20,
         accept_poor_pool=True,
     ),
 )
@@ -188,7 +189,7 @@ def test_a_run_in_use_is_refused_with_its_owner(tmp_path):
 
 @pytest.mark.parametrize(
     "moment",
-    ["phyb.dynamics.diagnose.diagnose", "phyb.pipeline.make_problem", "phyb.evaluation.judging.belief_returns"],
+    ["phyb.pipeline.diagnose", "phyb.pipeline.make_problem", "phyb.evaluation.in_training.belief_returns"],
 )
 def test_a_folder_that_vanishes_is_noticed_and_not_made_again(tmp_path, monkeypatch, moment):
     module, name = moment.rsplit(".", 1)
@@ -223,7 +224,7 @@ def test_a_stop_in_any_stage_says_how_to_go_on(finished, tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         return diagnose(*arguments, **keywords)
 
-    monkeypatch.setattr("phyb.dynamics.diagnose.diagnose", interrupted)
+    monkeypatch.setattr("phyb.pipeline.diagnose", interrupted)
     with pytest.raises(InterruptedRunError, match="--resume"):
         tiny(place, out=tmp_path / "run")
     monkeypatch.undo()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from phyb.data.files import load_log, save_log
     from phyb.data.log import Log
-    from phyb.evaluation.judging import evaluate_run
+    from phyb.evaluation.evaluate import evaluate, evaluate_run
     from phyb.evaluation.select import select_policies
-    from phyb.pipeline import Run, train
+    from phyb.pipeline import train
     from phyb.policy.policy import Policy, load_policy
+    from phyb.training.run import Run, open_run
     from phyb.training.settings import Settings, preset
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "Policy",
     "Run",
     "Settings",
+    "evaluate",
     "evaluate_run",
     "load_log",
     "load_policy",
+    "open_run",
     "preset",
     "save_log",
     "select_policies",
@@ -32,11 +35,13 @@ __all__ = [
 _HOMES = {
     "Log": "phyb.data.log",
     "Policy": "phyb.policy.policy",
-    "Run": "phyb.pipeline",
+    "Run": "phyb.training.run",
     "Settings": "phyb.training.settings",
-    "evaluate_run": "phyb.evaluation.judging",
+    "evaluate": "phyb.evaluation.evaluate",
+    "evaluate_run": "phyb.evaluation.evaluate",
     "load_log": "phyb.data.files",
     "load_policy": "phyb.policy.policy",
+    "open_run": "phyb.training.run",
     "preset": "phyb.training.settings",
     "save_log": "phyb.data.files",
     "select_policies": "phyb.evaluation.select",

@@ -67,6 +67,10 @@ class BusyError(PhybError):
     exit_code = 6
 
 
+class CallbackError(PhybError):
+    """A callback of the user failed; the run is saved as after a request to stop."""
+
+
 class InterruptedRunError(PhybError):
     """A run was asked to stop and has saved its state."""
 

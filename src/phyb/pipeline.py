@@ -1,13 +1,19 @@
-"""One run from a log to a judged policy: collect or load, train the pool, optimise, evaluate, report.
+"""One run from a log to an evaluated policy, composed of stages that can each be called alone.
 
-The command line and the Python function `phyb.train` are two doors to the same `train` below.
+    open_log, with_rewards, choose_termination   (training.rows)       the log, and how imagined episodes end
+    cached_pool, diagnose                        (dynamics)            models, and how good they are
+    make_problem                                 (algorithms.problem)  what an algorithm is given
+    optimize                                     (training.loop)       the policy
+    final_evaluation                             (evaluation)          what it earns
+    write_report                                 (report)              one page about all of it
+
+`Algorithm.fit`, `phyb.train` and the command line all call `fit` below.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +22,48 @@ from rich.console import Console
 
 from phyb.algorithms.problem import Problem, cache_predictions, make_problem, prediction_bytes
 from phyb.algorithms.registry import find
-from phyb.data.collect import collect_liquidation
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
+from phyb.dynamics.diagnose import FORMAT_VERSION as DIAGNOSTICS_FORMAT
+from phyb.dynamics.diagnose import diagnose
 from phyb.dynamics.fit import HoldoutCheck, Keeping, PoolConfig
 from phyb.dynamics.pool import Pool
 from phyb.dynamics.rows import split_rows
 from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
-from phyb.envs.functions import RowFunction
 from phyb.envs.liquidation import ENV_ID
-from phyb.envs.tasks import Task, find_task
-from phyb.envs.termination import Termination, compare, resolve
+from phyb.envs.tasks import find_task
 from phyb.errors import DataError, UsageError, memory_errors
-from phyb.evaluation.judging import judge, judge_on_the_way
-from phyb.interrupt import stop_requests
-from phyb.policy.policy import Policy, load_policy
+from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
+from phyb.interrupt import StopRequests, stop_requests
+from phyb.report.page import write_report
+from phyb.report.tables import pool_table
 from phyb.storage.files import read_json, write_json
 from phyb.storage.lock import is_in_use, locked
+from phyb.training.callbacks import Callback
 from phyb.training.config import write_or_compare_config
 from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
 from phyb.training.job import Job
-from phyb.training.loop import optimize
+from phyb.training.loop import Outcome, optimize
 from phyb.training.progress import Stages
-from phyb.training.rows import RowsIn, load_rows, move_rows, removed_afterwards, tell_memory
+from phyb.training.rows import (
+    BUILT_IN,
+    RowsIn,
+    choose_termination,
+    move_rows,
+    open_log,
+    removed_afterwards,
+    show_memory,
+    with_rewards,
+)
+from phyb.training.run import Run
 from phyb.training.settings import Preset, Settings, check_settings, preset
 
 _MEMORY_ADVICE = (
     "Lower --members-at-once while the pool is trained, or --policy-hidden and the batch size afterwards. "
     " What was saved stays: the same settings go on with --resume on a larger machine."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A finished run: its folder, its policy and what the policy is worth."""
-
-    folder: Path
-    policy: Policy
-    result: dict[str, Any]
 
 
 def train(
@@ -68,21 +76,23 @@ def train(
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    callbacks: Sequence[Callback] = (),
     cache: str | os.PathLike[str] | None = None,
     rows_in: RowsIn = "auto",
     console: Console | None = None,
 ) -> Run:
-    """Train an algorithm on a log and judge the policy.
+    """Train an algorithm on a log and evaluate the policy.
 
     Args:
         data: the name of a built-in task ("liquidation"), the path of a log file, or a `Log`.
-        env: Gymnasium id of a simulator to judge the policy in; without it the policy is judged under the belief only.
+        env: Gymnasium id of a simulator to evaluate in; without it the policy is evaluated under the belief only.
         algorithm: what to train: a name in `phyb algorithms`, or package.module:Class.
         preset_name: which defaults to take: "cpu", "paper" or, for PhyB, "released".
         settings: every setting, those of the algorithm among them; None takes the preset's.
         seed: seeds the log of a built-in task, the pool, the policy and the evaluation.
         out: run folder; None names it `runs/TASK-ALGORITHM-seedS`.
         resume: go on with the run in that folder, or start it if there is none; a finished run is shown again.
+        callbacks: called with (step, metrics); one that returns True ends training. See `phyb.training.callbacks`.
         cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
         rows_in: "memory"; "disk" for a log that does not fit into it, in files below the cache and the run folder; or
             "auto", which takes the disk only if the memory free is less than the run needs. The result is the same.
@@ -96,6 +106,7 @@ def train(
         BusyError: another process works on the folder.
         StorageError: something cannot be written; what was saved before stays.
         MemoryShortError: the run needs far more memory than is free.
+        CallbackError: a callback failed; everything so far is saved.
         InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
     """
     learner = find(algorithm)
@@ -113,51 +124,63 @@ def train(
         )
     with (
         locked(folder.path) as lock,
-        stop_requests(stages.tell) as stop,
+        stop_requests(stages.message) as stop,
         memory_errors(_MEMORY_ADVICE),
         removed_afterwards(folder.rows),
     ):
         folder.guard = lock.check
         folder.open()
         stages.seconds |= _seconds_before(folder)
-        with stages.stage("collect", "log   ", 1) as advance:
-
-            def waiting(reason: str) -> None:
-                stop.check()
-                advance(0, reason)
-
-            log, env_id = open_log(data, env, settings, seed, rows_in, cache_folder(cache), waiting)
-            log = move_rows(log, rows_in, settings, folder.rows)
-            advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
-        reward = rewards.resolve(settings.training.reward)
-        if reward is not None:
-            log = _with_rewards(log, reward, settings.training.reward, stages)
+        log = _open(data, settings, seed, rows_in, cache_folder(cache), folder, stages, stop)
+        log = with_rewards(log, settings.training.reward, stages.warn)
         for finding in validate(log, name):
             if finding.severity == "warning":
-                stages.console.print(f"[yellow]warning[/] {finding.message} {finding.advice}", highlight=False)
+                stages.warn(f"{finding.message} {finding.advice}")
+        env_id = env or (ENV_ID if str(data) == BUILT_IN else None)
         task = find_task(env_id or log.env_id or "")
-        termination = _termination(log, settings.training.termination, task, stages)
-        agent = learner(settings.agent, settings.training.steps)
+        termination = choose_termination(log, settings.training.termination, task, stages.warn)
+        reward, agent = rewards.resolve(settings.training.reward), learner(settings.agent, settings.training.steps)
         job = Job(name, agent, log, task, termination, reward, env_id, settings, seed, folder, stages, stop)
         if not folder.finished:
-            tell_memory(log, settings, stages)
+            show_memory(log, settings, stages)
         write_or_compare_config(job, preset_name)
-        if folder.finished:
-            stages.tell(f"{folder.path}: this run is finished; here is its result.")
-            if not folder.report.is_file():
-                _write_report(job)
-            return Run(folder.path, load_policy(folder.path), read_json(folder.result))
-        return _carry_out(job, cache_folder(cache))
+        if not folder.finished:
+            return _carry_out(job, cache_folder(cache), callbacks)
+        stages.message(f"{folder.path}: this run is finished; here is its result.")
+        if not folder.report.is_file():
+            _write_report(job)
+        return Run(folder.path, algorithm=agent, data=log, cache=cache, console=console)
 
 
-def _carry_out(job: Job, cache: Path) -> Run:
+def _open(
+    data: str | os.PathLike[str] | Log,
+    settings: Settings,
+    seed: int,
+    rows_in: RowsIn,
+    cache: Path,
+    folder: RunFolder,
+    stages: Stages,
+    stop: StopRequests,
+) -> Log:
+    with stages.stage("collect", "log   ", 1) as advance:
+
+        def waiting(reason: str) -> None:
+            stop.check()
+            advance(0, reason)
+
+        log = move_rows(open_log(data, settings, seed, rows_in, cache, waiting), rows_in, settings, folder.rows)
+        advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
+    return log
+
+
+def _carry_out(job: Job, cache: Path, callbacks: Sequence[Callback]) -> Run:
     """All stages of a run whose log is loaded; whatever the folder already vouches for is not done again."""
     folder, algorithm = job.folder, job.algorithm
     job.stop.check()
     pool, curve = _train_pool(job, cache) if algorithm.needs_pool else (None, [])
     if pool is None and job.env_id is None:
-        job.stages.tell(
-            f"Nothing will judge this policy: {algorithm.name} learns no models, and --env names no simulator."
+        job.stages.message(
+            f"Nothing will evaluate this policy: {algorithm.name} learns no models, and --env names no simulator."
         )
     job.stop.check()
     problem = make_problem(
@@ -169,21 +192,19 @@ def _carry_out(job: Job, cache: Path) -> Run:
         reward=job.reward,
         rows_in=job.rows_in,
     )
-    if algorithm.asks_about_log and prediction_bytes(problem) <= job.settings.training.prediction_memory * 2**30:
-        problem = cache_predictions(problem)
-    state = _optimize(job, problem, curve)
-    policy = algorithm.policy(state, problem)
+    outcome = _optimize(job, problem, curve, callbacks)
+    policy = algorithm.policy(outcome.state, problem)
     folder.guard()
     policy.save(folder.policy)
     folder.add(*POLICY_FILES)
-    folder.save_json(folder.result.name, judge(job, policy, state, problem))
+    folder.save_json(folder.result.name, final_evaluation(job, policy, problem, outcome.stopped_at))
     _write_report(job)
-    return Run(folder.path, policy, read_json(folder.result))
+    # Rows on disk are removed at the end of the run: what is asked of such a run later is made again.
+    known = {} if job.log.on_disk else {"data": job.log, "problem": problem, "state": outcome.state}
+    return Run(folder.path, algorithm=algorithm, cache=cache, console=job.stages.console, **known)
 
 
 def _write_report(job: Job) -> None:
-    from phyb.report.page import write_report
-
     with job.stages.stage("report", "report", 1):
         write_report(job.folder.path)
 
@@ -209,60 +230,8 @@ def _words_of(data: str | os.PathLike[str] | Log, env: str | None) -> str:
     return f"{data.env_id if isinstance(data, Log) else data} {env or ''}"
 
 
-def open_log(
-    data: str | os.PathLike[str] | Log,
-    env: str | None,
-    settings: Settings,
-    seed: int,
-    rows_in: RowsIn,
-    cache: Path,
-    waiting: Callable[[str], None],
-) -> tuple[Log, str | None]:
-    """The log, and the id of the simulator to judge in."""
-    if isinstance(data, Log):
-        return data, env
-    if str(data) == "liquidation":
-        return collect_liquidation(settings.training.transitions, seed), env or ENV_ID
-    if not Path(data).suffix and not Path(data).exists() and not str(data).startswith("minari:"):
-        raise UsageError(
-            f"{data}: there is no such task or file. Built-in tasks: liquidation. "
-            "Or give a log file (.hdf5 in D4RL layout, or .npz), or minari:ID."
-        )
-    log = load_rows(data, rows_in, settings, cache, waiting)
-    return dataclasses.replace(log, provenance={**log.provenance, "path": str(data)}), env
-
-
-def _termination(log: Log, word: str, task: Task | None, stages: Stages) -> Termination:
-    """How imagined episodes end, after a rule has been tried on the log; says loudly where the two differ."""
-    termination = resolve(word, task)
-    differ = compare(termination, log.observations, log.actions, log.next_observations, log.terminated)
-    if differ:
-        stages.console.print(
-            f"[bold yellow]warning[/] the termination rule {termination.name} disagrees with the log on "
-            f"{differ.rule_only + differ.log_only:,} of {len(log):,} rows: it ends {differ.rule_only:,} rows that went "
-            f"on, and lets {differ.log_only:,} of {int(log.terminated.sum()):,} terminated rows go on. Imagined "
-            "episodes will end by the rule. If the log is right, choose another rule, or --termination learned.",
-            highlight=False,
-        )
-    return termination
-
-
-def _with_rewards(log: Log, function: RowFunction, word: str, stages: Stages) -> Log:
-    """The log with the user's rewards, so that log, values and imagination speak of one reward."""
-    found = rewards.on_logged_rows(function, word, log.observations, log.actions, log.next_observations)
-    off = np.abs(found - log.rewards)
-    differ = int(np.sum(off > 1e-3 * (float(np.ptp(log.rewards)) or 1.0)))
-    if differ:
-        stages.console.print(
-            f"[bold yellow]warning[/] the reward {word} differs from the log's on {differ:,} of {len(log):,} rows, by "
-            f"up to {off.max():.4g}. Training follows the function; simulators pay their own reward all the same.",
-            highlight=False,
-        )
-    return dataclasses.replace(log, rewards=found)
-
-
 def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[HoldoutCheck]]:
-    """The pool and its learning curve, after it has been judged on hold-out episodes and found fit for use.
+    """The pool and its learning curve, after it has been diagnosed on hold-out episodes and found fit for use.
 
     Raises:
         PoorPoolError: it is no better than a guess that nothing changes, and that was not accepted beforehand.
@@ -291,37 +260,36 @@ def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[HoldoutCheck]]:
         pool = found.pool
         advance(config.pool_size * config.model_steps, f"hold-out loss {float(pool.holdout_nll.mean()):.3f}")
     if found.not_kept is not None:
-        job.stages.tell(f"The pool is kept in the run folder only, the cache failed: {found.not_kept}")
+        job.stages.message(f"The pool is kept in the run folder only, the cache failed: {found.not_kept}")
     else:
         where = "kept in" if found.trained else "found in"
         job.stages.console.print(f"  {pool.size} models, {where} the pool cache {cache}", style="dim", highlight=False)
-    _judge_pool(job, config, pool, found.curve)
+    _diagnose_pool(job, config, pool, found.curve)
     return pool, found.curve
 
 
-def _judge_pool(job: Job, config: PoolConfig, pool: Pool, curve: list[HoldoutCheck]) -> None:
+def _diagnose_pool(job: Job, config: PoolConfig, pool: Pool, curve: list[HoldoutCheck]) -> None:
     """Write diagnostics.json unless it is there, show it, and refuse a pool that knows nothing."""
-    from phyb.dynamics.diagnose import FORMAT_VERSION, diagnose
-    from phyb.report.tables import pool_table
-
     if job.folder.vouches(job.folder.diagnostics.name):
-        judged = read_json(job.folder.diagnostics)
+        found = read_json(job.folder.diagnostics)
     else:
         _, holdout = split_rows(job.log, config.holdout_fraction, job.seed)
         training = how_training_ended(curve, config, int(np.sum(np.asarray(pool.outputs.scale) > 0)))
-        judged = diagnose(pool, job.log, holdout, termination=job.termination.rule, training=training)
-        job.folder.save_json(job.folder.diagnostics.name, judged)
-    if judged.get("format") == FORMAT_VERSION:  # runs of earlier versions go on as they began
-        job.stages.console.print(pool_table(judged))
+        found = diagnose(pool, job.log, holdout, termination=job.termination.rule, training=training)
+        job.folder.save_json(job.folder.diagnostics.name, found)
+    if found.get("format") == DIAGNOSTICS_FORMAT:  # runs of earlier versions go on as they began
+        job.stages.console.print(pool_table(found))
         if not job.settings.training.accept_poor_pool:
-            refuse_poor_pool(judged)
+            refuse_poor_pool(found)
 
 
-def _optimize(job: Job, problem: Problem, curve: list[HoldoutCheck]) -> Any:
-    training, algorithm = job.settings.training, job.algorithm
+def _optimize(job: Job, problem: Problem, curve: list[HoldoutCheck], callbacks: Sequence[Callback]) -> Outcome[Any]:
+    training, algorithm, asked = job.settings.training, job.algorithm, problem
+    if algorithm.asks_about_log and prediction_bytes(problem) <= training.prediction_memory * 2**30:
+        asked = cache_predictions(problem)
 
     def evaluate(state: Any, step: int) -> dict[str, Any]:
-        return judge_on_the_way(job, algorithm.policy(state, problem), state, problem, step)
+        return evaluate_in_training(job, algorithm.policy(state, problem), problem, step)
 
     with job.stages.stage("policy", "policy", training.steps) as advance:
 
@@ -332,10 +300,10 @@ def _optimize(job: Job, problem: Problem, curve: list[HoldoutCheck]) -> Any:
             found = {words: known[key] for words, key in shown.items() if known.get(key) is not None}
             advance(step, " · ".join(f"{words} {number:.1f}" for words, number in found.items()))
 
-        preface = [("pool", look.steps, {"holdout_nll": look.loss}) for look in curve]
+        preface = [("pool", check.steps, {"holdout_nll": check.loss}) for check in curve]
         return optimize(
             algorithm,
-            problem,
+            asked,
             training,
             job.seed,
             folder=job.folder,
@@ -343,5 +311,6 @@ def _optimize(job: Job, problem: Problem, curve: list[HoldoutCheck]) -> Any:
             preface=preface,
             progress=progress,
             stop=job.stop,
-            tell=job.stages.tell,
+            callbacks=callbacks,
+            on_message=job.stages.message,
         )

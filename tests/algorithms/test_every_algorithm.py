@@ -97,7 +97,7 @@ class Trained:
 def trained(request, tmp_path_factory):
     algorithm, folder = small(request.param), RunFolder(tmp_path_factory.mktemp(request.param))
     problem = request.getfixturevalue("with_models" if algorithm.needs_pool else "without_models")
-    state = optimize(algorithm, problem, TRAINING, 0, folder=folder, evaluate=lambda state, step: {})
+    state = optimize(algorithm, problem, TRAINING, 0, folder=folder, evaluate=lambda state, step: {}).state
     return Trained(algorithm, problem, state, folder)
 
 
@@ -147,7 +147,7 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bytes(trained, tmp_path):
     with pytest.raises(InterruptedRunError):
         optimize(trained.algorithm, trained.problem, TRAINING, 0, **again, stop=StopSoon())
     assert 0 < folder.newest_checkpoint()[1]["step"] < STEPS  # pyright: ignore[reportOptionalSubscript]
-    state = optimize(trained.algorithm, trained.problem, TRAINING, 0, **again)
+    state = optimize(trained.algorithm, trained.problem, TRAINING, 0, **again).state
     assert same(state, trained.state)
     assert folder.metrics.read_bytes() == trained.folder.metrics.read_bytes()
 

@@ -19,7 +19,13 @@ try:
 except ImportError:
     sys.exit("The coverage-guided fuzzer needs a package of its own. Install it with: pip install atheris")
 
-PYTHON_READERS = ("phyb.data", "phyb.storage", "phyb.training.settings", "phyb.training.folder", "phyb.report.source")
+PYTHON_READERS = (
+    "phyb.data",
+    "phyb.storage",
+    "phyb.training.settings",
+    "phyb.training.folder",
+    "phyb.training.records",
+)
 
 with atheris.instrument_imports(include=[*PYTHON_READERS, "zipfile", "numpy.lib.format", "numpy.lib._format_impl"]):
     import zipfile  # noqa: F401

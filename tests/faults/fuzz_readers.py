@@ -26,10 +26,10 @@ from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
 from phyb.policy.policy import Policy, load_policy
 from phyb.policy.vae import PerturbedDecoder
-from phyb.report.source import read_run
 from phyb.storage.files import read_json
 from phyb.storage.trees import load_arrays, load_tree, read_about, save_tree
 from phyb.training.folder import RunFolder
+from phyb.training.records import read_run
 from phyb.training.settings import Settings, preset
 
 Damage = Callable[[random.Random, bytes], bytes]

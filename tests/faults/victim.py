@@ -44,6 +44,7 @@ SETTINGS = Settings(
         final_episodes=50,
         transitions=1000,
         pool_checkpoint_seconds=0.0,
+        fit_steps=20,
         accept_poor_pool=True,
     ),
 )

@@ -16,8 +16,8 @@ from phyb.report.elements import duration, show
 from phyb.report.figures import curve_panel, mean_by_rank
 from phyb.report.policy_map import map_policy, price_law
 from phyb.report.pool_figures import calibration_panel, worst_calibrated
-from phyb.report.source import series, thinned
 from phyb.report.style import COLORS, log_ticks, short_number
+from phyb.training.records import series, thinned
 
 
 @given(st.floats(1e-12, 1e12), st.floats(10.1, 1e12))

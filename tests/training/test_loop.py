@@ -18,7 +18,7 @@ CONFIG = TrainingConfig(steps=20, log_every=5, evaluate_every=10, checkpoint_eve
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
-    """A stand-in for an algorithm: a random walk, pushed at every look, that may turn into NaN at a given step."""
+    """A stand-in for an algorithm: a random walk, pushed at every evaluation, that may turn into NaN."""
 
     name = "walk"
     breaks_at: int = 10**6
@@ -45,7 +45,7 @@ def evaluate(state, step):
 
 def run(folder, algorithm=None, config=CONFIG, **kwargs):
     kwargs = {"evaluate": evaluate, **kwargs}
-    return optimize(algorithm or Walk(), None, config, 0, folder=folder, **kwargs)  # pyright: ignore
+    return optimize(algorithm or Walk(), None, config, 0, folder=folder, **kwargs).state  # pyright: ignore
 
 
 def contents(folder):
@@ -93,11 +93,10 @@ def test_a_run_that_was_stopped_anywhere_ends_with_the_bytes_of_an_unbroken_one(
     assert contents(RunFolder(tmp_path)) == files
 
 
-def test_a_look_sees_what_the_algorithm_goes_on_with(tmp_path):
+def test_an_evaluation_sees_what_the_algorithm_goes_on_with(tmp_path):
     seen = []
     state = run(RunFolder(tmp_path), evaluate=lambda state, step: seen.append(state["place"].mean()) or {})
-    looks = [0, 10, 20]
-    assert [round(float(place), -3) for place in seen] == [1000.0 * (number + 1) for number in range(len(looks))]
+    assert [round(float(place), -3) for place in seen] == [1000.0, 2000.0, 3000.0]  # after 0, 10 and 20 updates
     assert float(state["place"].mean()) == float(seen[-1])
 
 
@@ -151,7 +150,7 @@ def test_damaged_checkpoints_are_passed_over_and_the_end_is_the_same(tmp_path, w
         path.unlink()
         if damage != "gone":
             path.write_bytes(content[:40] if damage == "cut" else flipped)
-    run(RunFolder(tmp_path), preface=preface, tell=said.append)
+    run(RunFolder(tmp_path), preface=preface, on_message=said.append)
     assert contents(RunFolder(tmp_path)) == whole[1]
     assert len(said) == len(which)
     assert "damaged" in said[0]

@@ -42,6 +42,7 @@ TINY = Settings(
         checkpoint_every=10,
         evaluation_episodes=50,
         final_episodes=60,
+        fit_steps=20,
         accept_poor_pool=True,
     ),
 )

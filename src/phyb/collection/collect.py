@@ -74,7 +74,7 @@ def collect(
     with (
         Copies(env_id, config.copies) as copies,
         locked(store.path) as lock,
-        stop_requests(stages.tell) as stop,
+        stop_requests(stages.message) as stop,
         memory_errors("Lower --rows, --steps or --copies. What was saved stays: go on with --resume."),
     ):
         store.guard = lock.check
@@ -83,7 +83,7 @@ def collect(
         _write_or_compare_config(store, copies.task, config, sac, seed, stages)
         job = _Collection(copies, config, sac, seed, store, stages, stop)
         if store.vouches(*(job.path(kind).name for kind in KINDS)):
-            stages.tell(f"{store.path}: this collection is finished.")
+            stages.message(f"{store.path}: this collection is finished.")
         else:
             job.run()
         return {kind: job.path(kind) for kind in KINDS}
@@ -150,7 +150,7 @@ class _Collection:
         random_return = records[0].value if found is None else found["mean"]  # no episode ended within the log
         medium, expert = choose_medium(records, random_return, self.config.medium_share), records[-1]
         if medium == expert:
-            self.stages.tell(
+            self.stages.message(
                 f"SAC's best policy earned {expert.value:,.1f}, random actions {random_return:,.1f}; no policy between "
                 "the two was found, so medium and expert are the same policy. Raise --steps."
             )
@@ -213,4 +213,4 @@ def _write_or_compare_config(
         raise DataError(f"{store.path / CONFIG}: is damaged, or was written by another version of phyb.")
     lines = difference(same, {name: found.get(name) for name in same})
     refuse_other_settings(store.path, lines)
-    tell_other_versions(content["versions"], found.get("versions"), stages.tell)
+    tell_other_versions(content["versions"], found.get("versions"), stages.message)

@@ -37,7 +37,7 @@ class Evaluate:
 
     def run(self, console: Console) -> None:
         """Evaluate and print a table."""
-        from phyb.evaluation.judging import evaluate_run
+        from phyb.evaluation.evaluate import evaluate_run
         from phyb.report.tables import evaluation_table
 
         found = evaluate_run(self.run_folder, self.episodes, self.env, self.seed, console, self.render)

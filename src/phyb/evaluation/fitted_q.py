@@ -16,12 +16,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from phyb.algorithms.problem import Problem
 from phyb.data.dataset import Rows
 from phyb.errors import DivergenceError, UsageError
-from phyb.interrupt import Pieces
+from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import MLP, Standardizer, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
 
 _FINAL_LEARNING_RATE = 0.1
-_LEAST_STEPS, _TIME_CONSTANTS = 5000, 4.0
+_LEAST_STEPS, _TIME_CONSTANTS = 100.0, 4.0
+"""Steps of a fit, times the target rate: at least, and per step that values have to propagate."""
 _TAIL = 0.25
 """The last share of the fit, over which the estimate should be stable."""
 
@@ -32,7 +33,7 @@ class FittedQConfig:
 
     fit_steps: int | None = None
     """Gradient steps of the fit of one policy; None takes what values need to propagate back through an episode, at
-    least 5000. More is more exact; the command warns when an estimate was still moving at the end."""
+    least 100 / target rate. More is more exact; the command warns when an estimate was still moving at the end."""
     fit_networks: int = 3
     """Q networks fitted side by side, each from its own weights and batches. More gives a better standard error and
     costs time in proportion."""
@@ -44,6 +45,10 @@ class FittedQConfig:
     """Step of the optimiser; it falls linearly to a tenth of itself. Lower is steadier and slower."""
     fit_target_rate: float = 0.02
     """Share by which the target networks follow per step. Higher converges sooner, lower is smoother."""
+
+
+QUICK_FIT = FittedQConfig(fit_networks=1, fit_hidden=(64, 64), fit_target_rate=0.1)
+"""For evaluations during training: it ranks models about as well, at a twentieth of the cost, and is no estimate."""
 
 
 class FittedQ(eqx.Module):
@@ -104,6 +109,7 @@ def fit_q(
     starts: Float[np.ndarray, "starts obs"],
     config: FittedQConfig,
     progress: Callable[[int], None] | None = None,
+    stop: StopRequests | None = None,
 ) -> Fit:
     """Fit Q networks to a policy on logged rows, and evaluate the policy at the starts.
 
@@ -121,6 +127,7 @@ def fit_q(
         starts: raw start observations.
         config: sizes and lengths.
         progress: called with the steps done so far.
+        stop: asked between pieces of work.
 
     Raises:
         UsageError: a setting that no fit could use.
@@ -130,7 +137,7 @@ def fit_q(
     steps = steps_of_fit(config, problem)
     config = dataclasses.replace(config, fit_steps=steps)
     state = _start(config, key, problem.observation_size + problem.action_size)
-    rows, pieces, done = jnp.asarray(starts, jnp.float32), Pieces(None), 0
+    rows, pieces, done = jnp.asarray(starts, jnp.float32), Pieces(stop), 0
 
     def work(count: int) -> None:
         nonlocal state, done
@@ -156,14 +163,14 @@ def fit_q(
 
 
 def steps_of_fit(config: FittedQConfig, problem: Problem) -> int:
-    """The steps as set, else `4 H / target rate` and at least 5000, with `H = min(1 / (1 - gamma), horizon)`.
+    """The steps as set, else `max(4 H, 100) / target rate` with `H = min(1 / (1 - gamma), horizon)`.
 
     Targets that follow at rate c correct a value's error at the rate c / H or faster: exp(-4), 2 %, of it is left.
     """
     if config.fit_steps is not None:
         return config.fit_steps
     reach = problem.horizon if problem.discount == 1.0 else min(1.0 / (1.0 - problem.discount), problem.horizon)
-    return max(_LEAST_STEPS, round(_TIME_CONSTANTS * reach / config.fit_target_rate))
+    return round(max(_LEAST_STEPS, _TIME_CONSTANTS * reach) / config.fit_target_rate)
 
 
 def check_fit(config: FittedQConfig) -> None:
@@ -186,8 +193,9 @@ def check_fit(config: FittedQConfig) -> None:
 
 
 def _optimizer(config: FittedQConfig) -> optax.GradientTransformation:
-    rate, steps = config.fit_learning_rate, config.fit_steps or _LEAST_STEPS
-    return optax.adam(optax.linear_schedule(rate, _FINAL_LEARNING_RATE * rate, steps))
+    assert config.fit_steps is not None, "the steps of a fit are settled before it starts"
+    rate = config.fit_learning_rate
+    return optax.adam(optax.linear_schedule(rate, _FINAL_LEARNING_RATE * rate, config.fit_steps))
 
 
 def _q(networks: MLP, policy: Policy, problem: Problem) -> FittedQ:

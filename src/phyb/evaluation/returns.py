@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,6 +16,10 @@ from phyb.errors import UsageError
 
 MAX_VECTOR_ENVS = 5000
 MAX_SYNC_ENVS = 16
+SLOW_EPISODES = 100
+"""Episodes of an evaluation in a simulator that is not vectorised, if not said otherwise."""
+Environment = str | gymnasium.Env[Any, Any] | VectorEnv
+"""A Gymnasium id, or an environment that its owner made and closes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +38,12 @@ class ReturnSummary:
 
 def episode_returns(
     act: Callable[[np.ndarray], np.ndarray],
-    env_id: str,
+    env: Environment,
     episodes: int,
     seed: int,
     progress: Callable[[int], None] | None = None,
 ) -> Float[np.ndarray, " episodes"]:
-    """Undiscounted returns of `episodes` whole episodes of the policy `act` in the environment `env_id`.
+    """Undiscounted returns of `episodes` whole episodes of the policy `act` in an environment.
 
     `act` maps a batch of observations to a batch of actions, always with the same batch size; actions are
     clipped to the action space. Each sub-environment runs a fixed number of episodes, settled beforehand: to
@@ -46,11 +51,12 @@ def episode_returns(
     """
     if episodes < 1:
         raise UsageError(f"evaluation needs at least 1 episode, asked for {episodes}")
-    env = _make(env_id, episodes)
+    made = _make(env, episodes)
     try:
-        return _run(act, env, env_id, episodes, seed, progress)
+        return _run(act, made, name_of_env(env), episodes, seed, progress)
     finally:
-        env.close()
+        if isinstance(env, str):
+            made.close()
 
 
 def start_observations(env_id: str, episodes: int, seed: int) -> Float[np.ndarray, "starts obs"]:
@@ -62,11 +68,20 @@ def start_observations(env_id: str, episodes: int, seed: int) -> Float[np.ndarra
         env.close()
 
 
-def runs_fast(env_id: str) -> bool:
+def name_of_env(env: Environment) -> str:
+    """The id of an environment; for one that was never registered, the name of its class."""
+    if isinstance(env, str):
+        return env
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+
+
+def runs_fast(env: Environment) -> bool:
     """Whether the environment has a vectorised simulator, for which thousands of episodes take no time."""
-    env = _make(env_id, 1)
-    env.close()
-    return env.spec is not None and env.spec.vector_entry_point is not None
+    if not isinstance(env, str):
+        return isinstance(env, VectorEnv) and not isinstance(env.unwrapped, gymnasium.vector.SyncVectorEnv)
+    made = _make(env, 1)
+    made.close()
+    return made.spec is not None and made.spec.vector_entry_point is not None
 
 
 def cvar(returns: Float[np.ndarray, " episodes"], level: float = 0.1) -> float:
@@ -107,18 +122,34 @@ def mean_interval(
     return float(low), float(high)
 
 
-def _make(env_id: str, episodes: int) -> VectorEnv:
-    """A vector environment with at most one sub-environment per episode."""
+def finite_or_none(value: float) -> float | None:
+    """What JSON can hold: null for a number that is not finite."""
+    return value if np.isfinite(value) else None
+
+
+def _make(env_id: Environment, episodes: int) -> VectorEnv:
+    """A vector environment with at most one sub-environment per episode, or the one given."""
+    if not isinstance(env_id, str):
+        env = env_id if isinstance(env_id, VectorEnv) else gymnasium.vector.SyncVectorEnv([lambda: env_id])
+        _check_actions(env, name_of_env(env_id))
+        return env
     with env_errors(env_id):
         registered = registered_id(env_id)
         vectorised = gymnasium.spec(registered).vector_entry_point is not None
         limit = MAX_VECTOR_ENVS if vectorised else MAX_SYNC_ENVS
         mode = "vector_entry_point" if vectorised else "sync"
         env = gymnasium.make_vec(registered, num_envs=min(limit, episodes), vectorization_mode=mode)
-    if not isinstance(env.single_action_space, gymnasium.spaces.Box):
+    try:
+        _check_actions(env, env_id)
+    except UsageError:
         env.close()
-        raise UsageError(f"{env_id} has actions in {env.single_action_space}; they must be continuous (Box)")
+        raise
     return env
+
+
+def _check_actions(env: VectorEnv, name: str) -> None:
+    if not isinstance(env.single_action_space, gymnasium.spaces.Box):
+        raise UsageError(f"{name} has actions in {env.single_action_space}; they must be continuous (Box)")
 
 
 def _run(

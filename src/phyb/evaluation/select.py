@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +20,16 @@ from rich.console import Console
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
-from phyb.dynamics.cache import cache_folder
 from phyb.dynamics.calibration import rank_correlation
 from phyb.errors import UsageError
 from phyb.evaluation.advice import advice
 from phyb.evaluation.belief_return import belief_returns
 from phyb.evaluation.fitted_q import FittedQConfig, check_fit, fit_q, steps_of_fit
-from phyb.evaluation.reopen import (
-    FinishedRun,
-    find_log,
-    finished_run,
-    kept_states,
-    own_pool_key,
-    problem_of,
-    termination_of,
-)
-from phyb.policy.policy import Policy, load_policy
-from phyb.report.source import mapping, number, read_run
-from phyb.storage.files import read_json
-from phyb.training.job import FINAL_BELIEF_STEPS
+from phyb.evaluation.in_training import belief_episodes
+from phyb.policy.policy import Policy
 from phyb.training.progress import Stages
+from phyb.training.records import number
+from phyb.training.run import Run, open_run
 
 ESTIMATES = ("belief_return", "model_average", "fitted_q")
 """In the order in which they count: the first one orders the table."""
@@ -48,7 +38,7 @@ Values = Float[np.ndarray, "fits starts"]
 
 @dataclasses.dataclass(frozen=True)
 class _Candidate:
-    run: FinishedRun
+    run: Run
     step: int
     name: str
     policy: Policy
@@ -73,7 +63,7 @@ def select_policies(
     Args:
         runs: run folders, all trained on the same log.
         checkpoints: rank every kept checkpoint of the runs too.
-        pool_of: the run whose pool, belief settings, discount and ending rule judge all; None takes the first that
+        pool_of: the run whose pool, belief settings, discount and termination score all; None takes the first that
             has a pool.
         data: the log, or its file; None finds it as that run did.
         episodes: imagined episodes per candidate; None takes as many as the last evaluation of a run.
@@ -94,29 +84,32 @@ def select_policies(
     check_fit(fit)
     if episodes is not None and episodes < 1:
         raise UsageError(f"episodes: found {episodes}, must be 1 or more.")
-    finished = _finished_runs(runs)
-    judge = _judge(finished) if pool_of is None else _judge([finished_run(Path(pool_of), Path(pool_of).name)])
-    _refuse_other_logs(finished, judge)
+    options = {"cache": cache, "console": console}
+    finished = _open_runs(runs, options)
+    reference = _first_with_pool(finished if pool_of is None else [open_run(pool_of, **options)])
+    _refuse_other_logs(finished, reference)
+    reference.data = data
     with stages.stage("log", "log     ", 1) as advance:
-        log = find_log(judge, data)
+        log = reference.log
         advance(1, f"{len(log):,} transitions")
-    problem = problem_of(judge, log, cache_folder(cache), stages)
+    for run in finished:
+        run.data = log
+    problem = reference.problem
     fit = dataclasses.replace(fit, fit_steps=steps_of_fit(fit, problem))
-    episodes = episodes or max(50, FINAL_BELIEF_STEPS // problem.horizon)
+    episodes = episodes or belief_episodes(problem.horizon)
     candidates = [candidate for run in finished for candidate in _candidates(run, problem, checkpoints)]
-    belief = getattr(judge.settings.agent, "belief", BeliefConfig())
+    belief = getattr(reference.settings.agent, "belief", BeliefConfig())
     values, drifts = _estimate(candidates, problem, belief, fit, episodes, seed, stages)
-    key = own_pool_key(judge, log)
     found = {
         "format": 1,
         "log": {"fingerprint": log.fingerprint(), "rows": len(log), "episodes": len(problem.starts)},
         "protocol": {
-            "run": str(judge.folder.path),
-            "pool": key,
-            "trained_on_pool": [run.name for run in finished if own_pool_key(run, log) == key],
+            "run": str(reference.folder),
+            "pool": reference.pool_key,
+            "trained_on_pool": [run.name for run in finished if run.pool_key == reference.pool_key],
             "discount": problem.discount,
             "horizon": problem.horizon,
-            "termination": termination_of(judge, log).name,
+            "termination": reference.termination.name,
             "belief": dataclasses.asdict(belief),
             "episodes": episodes,
             "seed": seed,
@@ -127,33 +120,32 @@ def select_policies(
     return found | {"advice": advice(found)}
 
 
-def _finished_runs(paths: Sequence[str | os.PathLike[str]]) -> list[FinishedRun]:
+def _open_runs(paths: Sequence[str | os.PathLike[str]], options: Mapping[str, Any]) -> list[Run]:
     """The runs, each once, under names that tell them apart."""
     unique = list({Path(path).resolve(): Path(path) for path in paths}.values())
     if not unique:
-        raise UsageError("There is no run to judge. Name at least one run folder.")
+        raise UsageError("There is no run to rank. Name at least one run folder.")
     names = [path.resolve().name for path in unique]
     return [
-        finished_run(path, name if names.count(name) == 1 else str(path))
+        open_run(path, name=name if names.count(name) == 1 else str(path), **options)
         for path, name in zip(unique, names, strict=True)
     ]
 
 
-def _judge(runs: Sequence[FinishedRun]) -> FinishedRun:
-    """The first run with a pool."""
+def _first_with_pool(runs: Sequence[Run]) -> Run:
     found = next((run for run in runs if run.settings.pool is not None), None)
     if found is None:
         raise UsageError(
-            f"{runs[0].folder.path}: learned no models, so that it cannot judge. Name a run with a pool on the same "
-            "log with --pool-of RUN, such as one of phyb train DATA --algorithm phyb."
+            f"{runs[0].folder}: learned no models, which the estimates need. Name a run with a pool on the same log "
+            "with --pool-of RUN, such as one of phyb train DATA --algorithm phyb."
         )
     return found
 
 
-def _refuse_other_logs(runs: Sequence[FinishedRun], judge: FinishedRun) -> None:
-    others = [run for run in runs if run.fingerprint != judge.fingerprint]
+def _refuse_other_logs(runs: Sequence[Run], reference: Run) -> None:
+    others = [run for run in runs if run.fingerprint != reference.fingerprint]
     if others:
-        rows = [f"{run.folder.path}: log {run.fingerprint[:12]}" for run in (judge, *others)]
+        rows = [f"{run.folder}: log {run.fingerprint[:12]}" for run in (reference, *others)]
         raise UsageError(
             "These runs were trained on different logs, on which estimates cannot be compared:\n  "
             + "\n  ".join(rows)
@@ -162,24 +154,23 @@ def _refuse_other_logs(runs: Sequence[FinishedRun], judge: FinishedRun) -> None:
         )
 
 
-def _candidates(run: FinishedRun, problem: Problem, checkpoints: bool) -> Iterator[_Candidate]:
+def _candidates(run: Run, problem: Problem, checkpoints: bool) -> Iterator[_Candidate]:
     """The run's policy, then its checkpoints, oldest first; the last one is the policy itself and left out."""
-    last = run.settings.training.steps
-    result = mapping(read_json(run.folder.result))
-    real = number(result.get("mean_return")), number(result.get("std_error"))
-    yield _Candidate(run, last, run.name, load_policy(run.folder.path), *real)
+    last = run.result.get("stopped_at") or run.settings.training.steps
+    real = number(run.result.get("mean_return")), number(run.result.get("std_error"))
+    yield _Candidate(run, last, run.name, run.policy, *real)
     if not checkpoints:
         return
-    evaluations = {int(line["step"]): line for line in read_run(run.folder.path).stage("evaluation")}
-    for step, algorithm, state in kept_states(run, problem):
+    evaluations = {int(line["step"]): line for line in run.records.stage("evaluation")}
+    for step, state in run.states(problem):
         if step != last:
             line = evaluations.get(step, {})
             real = number(line.get("true_return")), number(line.get("true_std_error"))
-            yield _Candidate(run, step, f"{run.name} @ {step:,}", algorithm.policy(state, problem), *real)
+            yield _Candidate(run, step, f"{run.name} @ {step:,}", run.algorithm.policy(state, problem), *real)
 
 
 def average_of_models(config: BeliefConfig) -> BeliefConfig:
-    """The belief without its pessimism: every drawn member is kept and weighs the same, whatever it promises."""
+    """The belief without its pessimism: every drawn member is kept and weighs the same, whatever its backup."""
     return dataclasses.replace(config, weight_rule="uniform", subset_size=config.ensemble_size, uniform_mix=0.0)
 
 
@@ -204,15 +195,15 @@ def _estimate(
     steps, fits = steps_of_fit(fit, problem), []
     with stages.stage("fit", "fitted Q", steps * len(candidates)) as advance:
         for place, candidate in enumerate(candidates):
-            told = lambda done, place=place, name=candidate.name: advance(place * steps + done, name)  # noqa: E731
-            fits.append(fit_q(fit_key, candidate.policy, problem, starts, fit, told))
+            progress = lambda done, place=place, name=candidate.name: advance(place * steps + done, name)  # noqa: E731
+            fits.append(fit_q(fit_key, candidate.policy, problem, starts, fit, progress))
     values: dict[str, list[Values]] = {name: [] for name in ESTIMATES}
     with stages.stage("belief", "belief  ", len(candidates)) as advance:
         for place, (candidate, fitted) in enumerate(zip(candidates, fits, strict=True)):
             advance(place, candidate.name)
-            told = belief_returns(belief_key, candidate.policy, fitted.q, problem, belief, again)
+            cautious = belief_returns(belief_key, candidate.policy, fitted.q, problem, belief, again)
             plain = belief_returns(belief_key, candidate.policy, _no_value, problem, average_of_models(belief), again)
-            for name, found in zip(ESTIMATES, (told.total[None], plain.total[None], fitted.values), strict=True):
+            for name, found in zip(ESTIMATES, (cautious.total[None], plain.total[None], fitted.values), strict=True):
                 values[name].append(found.astype(np.float64))
     return values, [fitted.drift for fitted in fits]
 
@@ -221,7 +212,7 @@ def std_error(values: Values) -> float:
     """Standard error of the mean over starts and fits: `sqrt(var_starts / starts + var_fits / fits)`.
 
     The variances are those of the means over the other axis; an axis of length 1 adds nothing, two leave it unknown.
-    Of the difference of two candidates, start by start, it leaves out the luck they share.
+    Of the difference of two candidates, start by start, it leaves out the noise they share.
     """
     means = [values.mean(axis=axis) for axis in (0, 1)]
     parts = [float(np.var(mean, ddof=1)) / len(mean) for mean in means if len(mean) > 1]
@@ -257,7 +248,7 @@ def _ranking(
         rows.append(
             {
                 "name": candidate.name,
-                "run": str(candidate.run.folder.path),
+                "run": str(candidate.run.folder),
                 "step": candidate.step,
                 "env_id": candidate.run.config.get("env_id"),
                 "estimates": estimates,

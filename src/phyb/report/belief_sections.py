@@ -9,7 +9,7 @@ from phyb.policy.policy import load_policy
 from phyb.report.elements import Section, show_short
 from phyb.report.figures import curve_panel, mean_by_rank, rank_panel
 from phyb.report.policy_map import map_policy, policy_panel
-from phyb.report.source import RunData, series
+from phyb.training.records import RunData, series
 
 
 def values_and_disagreement(run: RunData) -> Section | None:

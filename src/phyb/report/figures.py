@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from phyb.report.source import Record, number, numbers, series, thinned
 from phyb.report.style import COLORS, Key, Panel, drawing, steps_axis, to_svg, value_axis
+from phyb.training.records import Record, number, numbers, series, thinned
 
 
 def curve_panel(

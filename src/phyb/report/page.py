@@ -9,9 +9,9 @@ from pathlib import Path
 from phyb.algorithms.registry import ALGORITHMS
 from phyb.report import belief_sections, pool_sections, sections
 from phyb.report.elements import section
-from phyb.report.source import RunData, number, read_run, text
 from phyb.report.style import COLORS
 from phyb.storage.files import atomic_path
+from phyb.training.records import RunData, number, read_run, text
 
 _DARK = {
     "ink": "#e8ecf2",

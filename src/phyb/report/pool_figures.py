@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from phyb.report.source import Record, number, numbers, records
 from phyb.report.style import COLORS, Key, Panel, drawing, short_number, to_svg, value_axis
+from phyb.training.records import Record, number, numbers, records
 
 
 def calibration_panel(dimension: Record, name: str) -> Panel | None:

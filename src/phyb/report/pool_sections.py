@@ -10,7 +10,7 @@ import numpy as np
 from phyb.report.elements import MISSING, Section, settings_block, show, show_short, table
 from phyb.report.figures import training_panels
 from phyb.report.pool_figures import calibration_panel, disagreement_panel, growth_panel, worst_calibrated
-from phyb.report.source import Record, RunData, mapping, number, numbers, records, series, text
+from phyb.training.records import Record, RunData, mapping, number, numbers, records, series, text
 
 MAX_PANELS = 6
 

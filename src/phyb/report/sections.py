@@ -14,7 +14,7 @@ from phyb.envs.published import comparison
 from phyb.envs.tasks import normalized_score
 from phyb.report.elements import MISSING, Section, cards, duration, show, table
 from phyb.report.figures import curve_panel
-from phyb.report.source import RunData, mapping, number, series
+from phyb.training.records import RunData, mapping, number, series
 
 NO_SIMULATOR = "No simulator was given, so the only estimate of the return is the one under the belief."
 CRITICS_MAY_BE_OFF = 0.15

@@ -60,7 +60,7 @@ def write_or_compare_config(job: Job, preset_name: str) -> None:
     if found.get("data", {}).get("fingerprint") != content["data"]["fingerprint"]:
         lines.append("data: the log differs from the one the run was started with")
     refuse_other_settings(job.folder.path, lines)
-    tell_other_versions(content["versions"], found.get("versions"), job.stages.tell)
+    tell_other_versions(content["versions"], found.get("versions"), job.stages.message)
 
 
 def refuse_other_settings(folder: Path, lines: list[str]) -> None:

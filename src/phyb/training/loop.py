@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem
-from phyb.errors import DataError, DivergenceError, InterruptedRunError
+from phyb.errors import CallbackError, DataError, DivergenceError, InterruptedRunError
 from phyb.interrupt import Pieces, StopRequests
-from phyb.policy.policy import Policy
+from phyb.training.callbacks import Callback, wants_to_stop
 from phyb.training.folder import RunFolder
 from phyb.training.metrics import MetricsWriter
 from phyb.training.settings import TrainingConfig
@@ -24,30 +25,16 @@ State = TypeVar("State")
 Evaluate = Callable[[Any, int], dict[str, Any]]
 
 
-class Algorithm(Protocol[State]):
-    """What the loop asks of an algorithm: pure functions from state to state."""
+class Outcome(NamedTuple, Generic[State]):
+    """How a run of updates ended."""
 
-    name: ClassVar[str]
-
-    def init(self, key: PRNGKeyArray, problem: Problem) -> State:
-        """The state before the first update."""
-        ...
-
-    def update(self, state: State, problem: Problem) -> tuple[State, dict[str, Array]]:
-        """One update and its metrics."""
-        ...
-
-    def before_evaluation(self, state: State, problem: Problem) -> State:
-        """What to go on with, asked before every look at the policy."""
-        ...
-
-    def policy(self, state: State, problem: Problem) -> Policy:
-        """The policy to evaluate and deploy."""
-        ...
+    state: State
+    stopped_at: int | None
+    """The update after which a callback stopped it; None if it went to its end."""
 
 
 def optimize(
-    algorithm: Algorithm[State],
+    algorithm: Algorithm[Any, State],
     problem: Problem,
     config: TrainingConfig,
     seed: int,
@@ -57,14 +44,16 @@ def optimize(
     preface: Sequence[tuple[str, int, Mapping[str, Any]]] = (),
     progress: Callable[[int, dict[str, Any]], None] | None = None,
     stop: StopRequests | None = None,
-    tell: Callable[[str], None] | None = None,
-) -> State:
+    callbacks: Sequence[Callback] = (),
+    on_message: Callable[[str], None] = lambda text: None,
+) -> Outcome[State]:
     """Run all updates, from the newest checkpoint if the folder has one, and return the last state.
 
     A checkpoint holds all that is random or counted, the metrics file included, so that a run that was broken off
     anywhere ends with the bytes of one that was not. After every chunk the metrics are checked: the first number that
     is not finite stops the run, and the last checkpoint, written before it, stays. A request to stop ends the run
-    within seconds, with a checkpoint: updates run in short compiled pieces whose length changes no number.
+    within seconds, with a checkpoint: updates run in short compiled pieces whose length changes no number. A callback
+    that returns True makes the update under way the last: it is evaluated and saved as the last one of a whole run is.
 
     Args:
         algorithm: what to run.
@@ -74,17 +63,17 @@ def optimize(
         folder: where checkpoints and metrics go.
         evaluate: called with (state, step); what it gives is written as stage "evaluation".
         preface: lines (stage, step, metrics) that the metrics file begins with.
-        progress: told (step, newest metrics and evaluation) now and then.
+        progress: called with (step, newest evaluation) now and then.
         stop: asked between pieces of work.
-        tell: shown to the user.
+        callbacks: hear every line of metrics and every evaluation, see `phyb.training.callbacks`.
+        on_message: called with sentences for the user.
     """
-    tell = tell or (lambda text: None)
     key = jax.random.key(seed)
     blank = eqx.filter_eval_shape(algorithm.init, key, problem)
-    _, told = eqx.filter_eval_shape(algorithm.update, blank, problem)
-    no_sums = {name: jnp.zeros(value.shape, jnp.float32) for name, value in told.items()}
+    _, shapes = eqx.filter_eval_shape(algorithm.update, blank, problem)
+    no_sums = {name: jnp.zeros(value.shape, jnp.float32) for name, value in shapes.items()}
     for name in folder.damaged_checkpoints():
-        tell(f"{folder.path / name}: is damaged and passed over.")
+        on_message(f"{folder.path / name}: is damaged and passed over.")
     found = folder.newest_checkpoint()
     if found is None:
         at, text, saved = _Place(), b"", -1
@@ -114,10 +103,14 @@ def optimize(
         )
         saved = at.step
 
-    with MetricsWriter(folder, text, tell) as metrics:
+    with MetricsWriter(folder, text, on_message) as metrics:
         if found is None:
             for line in preface:
                 metrics.write(*line)
+
+        def record(stage: str, numbers: Mapping[str, Any]) -> None:
+            line = metrics.write(stage, at.step, numbers)
+            at.stopped |= wants_to_stop(callbacks, at.step, line)
 
         def updates(count: int) -> None:
             nonlocal state, sums
@@ -128,22 +121,23 @@ def optimize(
         try:
             while True:
                 if at.in_chunk == 0:
-                    if at.evaluated < at.step and _due(at.step, config.evaluate_every, config):
+                    if at.evaluated < at.step and (at.stopped or _due(at.step, config.evaluate_every, config)):
                         settled = _before_evaluation(algorithm, state, problem)
                         at.evaluation, at.evaluated = evaluate(settled, at.step), at.step
-                        state = settled  # not before: a look that is broken off is repeated as a whole
-                        metrics.write("evaluation", at.step, at.evaluation)
-                    if 0 < at.step != saved and _due(at.step, config.checkpoint_every, config):
+                        state = settled  # not before: an evaluation that is broken off is repeated as a whole
+                        record("evaluation", at.evaluation)
+                    if 0 < at.step != saved and (at.stopped or _due(at.step, config.checkpoint_every, config)):
                         save(metrics, scheduled=True)
                     if progress is not None:
                         progress(at.step, at.evaluation)
-                    if at.step >= config.steps:
-                        return state
+                    if at.step >= config.steps or at.stopped:
+                        return Outcome(state, at.step if at.step < config.steps else None)
                 pieces.run(_chunk_end(at.step, config) - at.step, updates)
                 _check_finite(sums, at.step, folder)
-                metrics.write("policy", at.step, {name: value / at.in_chunk for name, value in sums.items()})
+                means = {name: value / at.in_chunk for name, value in sums.items()}
                 sums, at.in_chunk = no_sums, 0
-        except InterruptedRunError:
+                record("policy", means)
+        except (InterruptedRunError, CallbackError):
             _check_finite(sums, at.step, folder)
             if saved != at.step:
                 save(metrics, scheduled=False)
@@ -160,17 +154,19 @@ class _Place:
     evaluated: int = -1
     """Step of the newest evaluation."""
     evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stopped: bool = False
+    """Whether a callback asked to stop here."""
 
 
 # Compiled once per algorithm and shapes: a second run in the same process, as in a sweep, starts at once.
 @eqx.filter_jit
-def _init(algorithm: Algorithm[State], key: PRNGKeyArray, problem: Problem) -> State:
+def _init(algorithm: Algorithm[Any, State], key: PRNGKeyArray, problem: Problem) -> State:
     return algorithm.init(key, problem)
 
 
 @eqx.filter_jit
 def _updates(
-    algorithm: Algorithm[State], state: State, sums: dict[str, Array], problem: Problem, count: Array
+    algorithm: Algorithm[Any, State], state: State, sums: dict[str, Array], problem: Problem, count: Array
 ) -> tuple[State, dict[str, Array]]:
     """`count` updates in one compiled call, and their metrics added to `sums`.
 
@@ -178,14 +174,14 @@ def _updates(
     """
 
     def one(_: Array, carry: tuple[State, dict[str, Array]]) -> tuple[State, dict[str, Array]]:
-        state, told = algorithm.update(carry[0], problem)
-        return state, {name: carry[1][name] + value for name, value in told.items()}
+        state, metrics = algorithm.update(carry[0], problem)
+        return state, {name: carry[1][name] + value for name, value in metrics.items()}
 
     return jax.lax.fori_loop(0, count, one, (state, sums))
 
 
 @eqx.filter_jit
-def _before_evaluation(algorithm: Algorithm[State], state: State, problem: Problem) -> State:
+def _before_evaluation(algorithm: Algorithm[Any, State], state: State, problem: Problem) -> State:
     return algorithm.before_evaluation(state, problem)
 
 

@@ -33,8 +33,8 @@ class MetricsWriter:
             self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         self._events = _Events.open(folder)
 
-    def write(self, stage: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """One line of JSON; numbers that are not finite become null."""
+    def write(self, stage: str, step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """One line of JSON, which is returned without its step; numbers that are not finite become null."""
         plain = {name: _finite(np.asarray(value).tolist()) for name, value in metrics.items()}
         line = (json.dumps({"stage": stage, "step": step, **plain}) + "\n").encode()
         with storage_errors(self._path):
@@ -47,6 +47,7 @@ class MetricsWriter:
                 self._close_events()
                 if self._tell is not None:
                     self._tell(f"TensorBoard events are no longer written ({error}).")
+        return {"stage": stage, **plain}
 
     def sync(self) -> None:
         """Make sure that what was written survives a power loss."""

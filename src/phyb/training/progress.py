@@ -36,9 +36,13 @@ class Stages:
         self.seconds: dict[str, float] = {}
         self._running: tuple[str, float] | None = None
 
-    def tell(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Show a message above the bar."""
         self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Show a warning above the bar."""
+        self.console.print(Text.assemble(("warning ", "bold yellow"), text), highlight=False)
 
     def seconds_so_far(self) -> dict[str, float]:
         """Seconds of every stage, with those of the one under way."""

@@ -1,22 +1,94 @@
-"""Where the rows of a run lie: in memory, or on disk if they would not fit."""
+"""The log of a run: opened, with the rewards asked for, its rows in memory or on disk if they would not fit."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from phyb.data.collect import collect_liquidation
 from phyb.data.disk import log_on_disk, put_on_disk
 from phyb.data.files import load_log, log_header
 from phyb.data.log import Log
+from phyb.envs import rewards
+from phyb.envs.tasks import Task
+from phyb.envs.termination import Termination, compare, resolve
+from phyb.errors import UsageError
 from phyb.training.memory import available, check, estimate, line
 from phyb.training.progress import Stages
 from phyb.training.settings import Settings
 
 RowsIn = Literal["auto", "memory", "disk"]
+BUILT_IN = "liquidation"
+"""The task whose log is collected when it is asked for."""
+
+
+def open_log(
+    data: str | os.PathLike[str] | Log,
+    settings: Settings,
+    seed: int,
+    rows_in: RowsIn,
+    cache: Path,
+    waiting: Callable[[str], None] = lambda reason: None,
+) -> Log:
+    """The log of a built-in task, of a file or as it is given.
+
+    Raises:
+        UsageError: there is no such task or file.
+        DataError: the file cannot be used.
+    """
+    if isinstance(data, Log):
+        return data
+    if str(data) == BUILT_IN:
+        return collect_liquidation(settings.training.transitions, seed)
+    if not Path(data).suffix and not Path(data).exists() and not str(data).startswith("minari:"):
+        raise UsageError(
+            f"{data}: there is no such task or file. Built-in tasks: {BUILT_IN}. "
+            "Or give a log file (.hdf5 in D4RL layout, or .npz), or minari:ID."
+        )
+    log = load_rows(data, rows_in, settings, cache, waiting)
+    return dataclasses.replace(log, provenance={**log.provenance, "path": str(data)})
+
+
+def with_rewards(log: Log, reward: str, warn: Callable[[str], None] = lambda text: None) -> Log:
+    """The log with the rewards of a user's function, so that log, values and imagination speak of one reward.
+
+    `reward` is "learned", which leaves the log as it is, or package.module:function.
+    """
+    function = rewards.resolve(reward)
+    if function is None:
+        return log
+    found = rewards.on_logged_rows(function, reward, log.observations, log.actions, log.next_observations)
+    off = np.abs(found - log.rewards)
+    differ = int(np.sum(off > 1e-3 * (float(np.ptp(log.rewards)) or 1.0)))
+    if differ:
+        warn(
+            f"the reward {reward} differs from the log's on {differ:,} of {len(log):,} rows, by up to {off.max():.4g}. "
+            "Training follows the function; simulators pay their own reward all the same."
+        )
+    return dataclasses.replace(log, rewards=found)
+
+
+def choose_termination(
+    log: Log, word: str, task: Task | None, warn: Callable[[str], None] = lambda text: None
+) -> Termination:
+    """How imagined episodes end, after a rule has been tried on the log; warns where the two differ."""
+    termination = resolve(word, task)
+    differ = compare(termination, log.observations, log.actions, log.next_observations, log.terminated)
+    if differ:
+        warn(
+            f"the termination rule {termination.name} disagrees with the log on "
+            f"{differ.rule_only + differ.log_only:,} of {len(log):,} rows: it ends {differ.rule_only:,} rows that went "
+            f"on, and lets {differ.log_only:,} of {int(log.terminated.sum()):,} terminated rows go on. Imagined "
+            "episodes will end by the rule. If the log is right, choose another rule, or --termination learned."
+        )
+    return termination
 
 
 def load_rows(
@@ -55,7 +127,7 @@ def removed_afterwards(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def tell_memory(log: Log, settings: Settings, stages: Stages) -> None:
+def show_memory(log: Log, settings: Settings, stages: Stages) -> None:
     """Say what the run will need beside what the machine has; a warning if it may not fit.
 
     Raises:
@@ -67,7 +139,7 @@ def tell_memory(log: Log, settings: Settings, stages: Stages) -> None:
     stages.console.print(where + line(need, free), style="dim", highlight=False, soft_wrap=True)
     warning = check(need, free, on_disk=log.on_disk)
     if warning is not None:
-        stages.console.print(f"[yellow]warning[/] {warning}", highlight=False)
+        stages.warn(warning)
 
 
 def _is_too_large(rows: int, observation_size: int, action_size: int, settings: Settings) -> bool:

@@ -34,6 +34,9 @@ class TrainingConfig:
     """Episodes of such an evaluation. More gives smoother learning curves. Ordinary simulators run at most 20."""
     final_episodes: int = 20_000
     """Episodes of the last evaluation, the one that is reported. Ordinary simulators run at most 100."""
+    fit_steps: int | None = None
+    """Steps of the fitted Q evaluation that ranks models for the return under the belief; None takes as many as values
+    need to travel back through an episode. More is more exact and slower."""
     checkpoint_every: int = 2000
     """Updates between checkpoints, from which --resume goes on. Lower loses less in a crash and writes more."""
     keep_checkpoints: int = 2
@@ -142,7 +145,7 @@ _AT_LEAST_ONE = (
     "pool_size", "model_steps", "model_check_every", "model_batch_size", "model_patience", "members_at_once",
     "policy_hidden", "model_hidden", "batch_size", "real_batch_size", "rollouts", "rollout_length", "steps",
     "log_every", "evaluate_every", "evaluation_episodes", "final_episodes", "checkpoint_every", "keep_checkpoints",
-    "transitions", "policy_candidates", "policy_directions", "episode_starts", "episode_steps",
+    "transitions", "fit_steps", "policy_candidates", "policy_directions", "episode_starts", "episode_steps",
     "vae_latent", "vae_hidden", "critic_levels", "actor_levels", "level_cosines", "actor_every",
     "rollout_starts", "rollout_every", "rollout_rounds", "elites", "outcomes",
     "adversary_batch_size", "adversary_every",

@@ -1,4 +1,4 @@
-"""Reading a run folder for its report; what is missing, null or of an unexpected kind is simply absent."""
+"""Reading what a run folder says about its run; what is missing, null or of an unexpected kind is simply absent."""
 
 from __future__ import annotations
 
