@@ -6,12 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from phyb.algorithms.registry import register_algorithm
     from phyb.data.files import load_log, save_log
     from phyb.data.log import Log
+    from phyb.dynamics.registry import register_model
     from phyb.evaluation.evaluate import evaluate, evaluate_run
     from phyb.evaluation.select import select_policies
     from phyb.pipeline import train
     from phyb.policy.policy import Policy, load_policy
+    from phyb.policy.registry import register_actor
+    from phyb.registry import use_plugins
     from phyb.training.run import Run, open_run
     from phyb.training.settings import Settings, preset
 
@@ -26,9 +30,13 @@ __all__ = [
     "load_policy",
     "open_run",
     "preset",
+    "register_actor",
+    "register_algorithm",
+    "register_model",
     "save_log",
     "select_policies",
     "train",
+    "use_plugins",
 ]
 
 # Loaded on first use: whoever only reads logs, such as the guarded reader's own process, needs no JAX.
@@ -43,9 +51,13 @@ _HOMES = {
     "load_policy": "phyb.policy.policy",
     "open_run": "phyb.training.run",
     "preset": "phyb.training.settings",
+    "register_actor": "phyb.policy.registry",
+    "register_algorithm": "phyb.algorithms.registry",
+    "register_model": "phyb.dynamics.registry",
     "save_log": "phyb.data.files",
     "select_policies": "phyb.evaluation.select",
     "train": "phyb.pipeline",
+    "use_plugins": "phyb.registry",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -18,6 +19,7 @@ from phyb.commands.runs import Doctor, Evaluate, Report, Select
 from phyb.dynamics.fit import PoolConfig
 from phyb.errors import InterruptedRunError, PhybError, UsageError
 from phyb.interrupt import hard_stop
+from phyb.registry import use_plugins
 from phyb.training.settings import Preset, Settings, TrainingConfig, preset
 
 DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
@@ -124,6 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     console, errors = Console(), Console(stderr=True)
     try:
+        use_plugins(*filter(None, os.environ.get("PHYB_PLUGINS", "").split(",")))
         command = parse(arguments)
         with hard_stop():
             command.run(console)

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from phyb.errors import UsageError
+
 Tree = TypeVar("Tree")
 
 
@@ -97,6 +99,20 @@ def soft_clamp(
     """A smooth clamp of x into (low, high) whose gradient never vanishes entirely."""
     x = high - jax.nn.softplus(high - x)
     return low + jax.nn.softplus(x - low)
+
+
+def only_arrays(model: Tree, label: str) -> Tree:
+    """The model, if it holds nothing but arrays and static fields, as transformations, optimisers and files need it.
+
+    Raises:
+        UsageError: it holds something else; `label` begins the message.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model):
+        if not eqx.is_array(leaf):
+            place, found = jax.tree_util.keystr(path), type(leaf).__name__
+            advice = "Declare it as eqx.field(static=True), or make it an array."
+            raise UsageError(f"{label}: {type(model).__name__}{place} is a {found}, not an array. {advice}")
+    return model
 
 
 def take(tree: Tree, index: Array | int) -> Tree:

@@ -29,6 +29,7 @@ from phyb.dynamics.diagnose import FORMAT_VERSION as DIAGNOSTICS_FORMAT
 from phyb.dynamics.diagnose import diagnose
 from phyb.dynamics.fit import HoldoutCheck, Keeping, PoolConfig
 from phyb.dynamics.pool import Pool
+from phyb.dynamics.registry import MODELS
 from phyb.dynamics.rows import split_rows
 from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
@@ -37,6 +38,7 @@ from phyb.envs.tasks import find_task
 from phyb.errors import DataError, UsageError, memory_errors
 from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
 from phyb.interrupt import StopRequests, stop_requests
+from phyb.policy.registry import ACTORS
 from phyb.report.page import write_report
 from phyb.report.tables import pool_table
 from phyb.storage.files import read_json, write_json
@@ -111,6 +113,7 @@ def train(
     """
     learner = find(algorithm)
     settings = settings or preset(preset_name, learner, _words_of(data, env))
+    _find_classes(settings)
     if not isinstance(settings.agent, learner.config_class) or (settings.pool is None) is learner.needs_pool:
         raise UsageError(f"These settings are not of {learner.name}; take them from preset('cpu', {algorithm!r}).")
     check_settings(settings)
@@ -150,6 +153,14 @@ def train(
         if not folder.report.is_file():
             _write_report(job)
         return Run(folder.path, algorithm=agent, data=log, cache=cache, console=console)
+
+
+def _find_classes(settings: Settings) -> None:
+    """Import the user's own classes that the settings name. Settings from files never get here."""
+    if settings.pool is not None:
+        MODELS.find(settings.pool.model)
+    if hasattr(settings.agent, "actor"):
+        ACTORS.find(settings.agent.actor)
 
 
 def _open(

@@ -1,17 +1,34 @@
 """Things that are chosen by name: algorithms, dynamics models, actors, log formats, tables.
 
 A registry maps names to homes, written "package.module:attribute". A home is imported when it is asked for, not before.
+A file may name a home as well, but only one in a module that the user has named in this process (`use_plugins`).
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from phyb.errors import DataError, UsageError
 
 T = TypeVar("T")
+_PLUGINS: set[str] = set()
+"""Modules that the user has named."""
+
+
+def use_plugins(*modules: str) -> None:
+    """Import modules of one's own, which may register things, and let files name what is in them.
+
+    The command line does this with the modules in $PHYB_PLUGINS, separated by commas.
+
+    Raises:
+        UsageError: a module cannot be imported.
+    """
+    for module in modules:
+        _import(module, f"plugin {module}")
+        _PLUGINS.add(module)
 
 
 class Registry(Generic[T]):
@@ -20,11 +37,13 @@ class Registry(Generic[T]):
     Arguments:
         kind: what the names stand for, in error messages: "algorithm", "log format".
         homes: by name, a home "package.module:attribute" or the thing itself.
+        base: home of the class that a user's own thing must be derived from, or be an instance of.
     """
 
-    def __init__(self, kind: str, homes: Mapping[str, str | T] | None = None) -> None:
+    def __init__(self, kind: str, homes: Mapping[str, str | T] | None = None, base: str = "builtins:object") -> None:
         self.kind = kind
         self._homes: dict[str, str | T] = dict(homes or {})
+        self._base = base
 
     def register(self, name: str, home: str | T) -> None:
         """Make a thing known by a name.
@@ -42,16 +61,27 @@ class Registry(Generic[T]):
         """The known names, in the order they were registered."""
         return tuple(self._homes)
 
+    def word(self, thing: Any) -> str:
+        """What files call a thing: the name it is registered by, else its home."""
+        own = f"{thing.__module__}:{thing.__qualname__}"
+        return next((name for name, home in self._homes.items() if home is thing or home == own), own)
+
     def load(self, name: str) -> T:
-        """The thing with this name. Nothing but registered homes is imported, so the name may come from a file.
+        """The thing with this name, which may come from a file.
+
+        Nothing is imported but what is registered, and what lies in modules that the user has named.
 
         Raises:
             DataError: the name is not known.
         """
-        if name not in self:
-            raise DataError(f"{self.kind}: found {name!r:.60}, expected one of {', '.join(self._homes)}.")
-        home: Any = self._homes[name]
-        return import_object(home, self.kind) if isinstance(home, str) else home
+        if name not in self and not (isinstance(name, str) and is_home(name) and _module_of(name) in _PLUGINS):
+            module = _module_of(name) if isinstance(name, str) and is_home(name) else "MODULE"
+            raise DataError(
+                f"{self.kind}: found {name!r:.60}, expected one of {', '.join(self._homes)}. If it is your own, name "
+                f'its module: PHYB_PLUGINS={module} before the command, or phyb.use_plugins("{module}").'
+            )
+        home: Any = self._homes.get(name, name)
+        return self._checked(import_object(home, self.kind), name) if isinstance(home, str) else home
 
     def find(self, word: str) -> T:
         """The thing a user asks for: a known name, or "package.module:attribute", whose module is imported.
@@ -64,7 +94,16 @@ class Registry(Generic[T]):
         if not is_home(word):
             advice = f"Known are {', '.join(self._homes)}, or name your own as package.module:attribute."
             raise UsageError(f"{self.kind} {word}: there is no such {self.kind}. {advice}")
-        return import_object(word, self.kind)
+        thing = self._checked(import_object(word, self.kind), word)
+        _PLUGINS.update((_module_of(word), getattr(thing, "__module__", _module_of(word))))
+        return thing
+
+    def _checked(self, thing: Any, word: str) -> T:
+        base = import_object(self._base, self.kind)
+        is_one = issubclass if isinstance(thing, type) else isinstance
+        if not is_one(thing, base):
+            raise UsageError(f"{self.kind} {word}: is not made from {self._base.replace(':', '.')}.")
+        return thing
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._homes
@@ -79,12 +118,20 @@ def is_home(word: str) -> bool:
 def import_object(home: str, purpose: str) -> Any:
     """What "package.module:attribute" names. `purpose` begins the message if there is no such thing (`UsageError`)."""
     module_name, _, attribute = home.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's module raises while it is imported
-        found = f"cannot import {module_name} ({type(error).__name__}: {error})"
-        advice = "Install its package, or add its folder to PYTHONPATH."
-        raise UsageError(f"{purpose} {home}: {found}. {advice}") from error
+    module = _import(module_name, f"{purpose} {home}")
     if not hasattr(module, attribute):
         raise UsageError(f"{purpose} {home}: {module_name} has no {attribute}.")
     return getattr(module, attribute)
+
+
+def _import(module: str, purpose: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # whatever a user's module raises while it is imported
+        found = f"cannot import {module} ({type(error).__name__}: {error})"
+        advice = "Install its package, or add its folder to PYTHONPATH."
+        raise UsageError(f"{purpose}: {found}. {advice}") from error
+
+
+def _module_of(home: str) -> str:
+    return home.partition(":")[0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from phyb.dynamics.model import GaussianModel, Heads, cross_entropy, gaussian_nll, training_loss
+from phyb.dynamics.model import GaussianModel, Heads, cross_entropy, gaussian_nll
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_cross_entropy_is_that_of_a_coin_and_never_overflows():
 
 
 def loss(model, rows, **options):
-    return training_loss(model, *rows, **{"nll_beta": 0.0, "bound_weight": 0.0, "done_weight": 0.0, **options})
+    return model.loss(*rows, **{"nll_beta": 0.0, "bound_weight": 0.0, "done_weight": 0.0, **options})
 
 
 def test_without_beta_the_loss_is_the_plain_likelihood_plus_its_named_parts(model, rows):

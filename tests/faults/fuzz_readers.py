@@ -65,7 +65,7 @@ def readers(scratch: Path) -> list[Reader]:
     actors = (Actor(jax.random.key(0), 3, 2, (8, 8)), PerturbedDecoder.of_sizes(3, 2, (8, 8), 4, (8,)))
     for actor in actors:
         policy = Policy(actor, Standardizer(jnp.zeros(3), jnp.ones(3)), -jnp.ones(2), jnp.ones(2))
-        policy.save(scratch / actor.kind)
+        policy.save(scratch / type(actor).__name__)
     settings = tuple({"config.json": json.dumps(preset(name).to_json()).encode()} for name in ("cpu", "released"))
     parts = {"config": config(), "result": result(), "diagnostics": diagnostics(), "metrics": metrics()}
     run = _files(write_run(scratch / "run", **parts))
@@ -100,7 +100,7 @@ def readers(scratch: Path) -> list[Reader]:
         Reader(
             "load_policy",
             load_policy,
-            tuple(_files(scratch / actor.kind) for actor in actors),
+            tuple(_files(scratch / type(actor).__name__) for actor in actors),
             {"policy.json": (blind, odd_json), "policy.safetensors": (blind, odd_arrays)},
         ),
         Reader(

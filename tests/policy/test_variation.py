@@ -13,7 +13,7 @@ OBS, ACT, DIRECTIONS = 4, 2, 5
 
 @pytest.fixture(scope="module")
 def actor():
-    return Actor(jax.random.key(0), OBS, ACT, (16, 12), spread=0.5)
+    return Actor(jax.random.key(0), OBS, ACT, (16, 12)).with_spread(0.5)
 
 
 @pytest.fixture(scope="module")

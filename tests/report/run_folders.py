@@ -8,7 +8,8 @@ import numpy as np
 
 from phyb.envs.tasks import find_task, normalized_score
 from phyb.networks import Standardizer
-from phyb.policy.policy import Actor, Policy
+from phyb.policy.actor import Actor
+from phyb.policy.policy import Policy
 
 STEPS = 4000
 

@@ -84,6 +84,9 @@ class Algorithm(Generic[Config, State]):
 class AlgorithmConfig:
     """Settings that most algorithms have. Subclasses add their own, and change these defaults where they differ."""
 
+    actor: str = "tanh-gaussian"
+    """Kind of the policy's network: tanh-gaussian, a name that was registered, or package.module:Class; see
+    docs/extending.md."""
     policy_hidden: tuple[int, ...] = (256, 256)
     """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
     batch_size: int = 256

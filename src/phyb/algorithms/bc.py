@@ -23,6 +23,7 @@ from phyb.algorithms.problem import Problem
 from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, start_optimizer
 from phyb.policy.actor import Actor
+from phyb.policy.registry import make_actor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,8 @@ class BC(Algorithm[BCConfig, BCState]):
     def init(self, key: PRNGKeyArray, problem: Problem) -> BCState:
         """A fresh actor."""
         actor_key, key = jax.random.split(key)
-        actor = Actor(actor_key, problem.observation_size, problem.action_size, self.config.policy_hidden)
+        sizes = (problem.observation_size, problem.action_size, self.config.policy_hidden)
+        actor = make_actor(self.config.actor, actor_key, *sizes)
         return BCState(actor, start_optimizer(self._optimizer, actor), key)
 
     def update(self, state: BCState, problem: Problem) -> tuple[BCState, Metrics]:

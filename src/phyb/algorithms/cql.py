@@ -191,7 +191,9 @@ class CQL(Algorithm[CQLConfig, CQLState]):
         """Fresh networks."""
         key, start_key = jax.random.split(key)
         sizes = (problem.observation_size, problem.action_size, self.config.policy_hidden)
-        return CQLState(sac.start(self._optimizers, start_key, *sizes), key, jnp.zeros((), jnp.int32))
+        return CQLState(
+            sac.start(self._optimizers, start_key, *sizes, kind=self.config.actor), key, jnp.zeros((), jnp.int32)
+        )
 
     def update(self, state: CQLState, problem: Problem) -> tuple[CQLState, Metrics]:
         """One update of SAC with the penalty on its critics."""

@@ -36,6 +36,7 @@ from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Gaussian
 from phyb.policy.critics import Critics, ScaledValue, ValueNetwork
+from phyb.policy.registry import make_actor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +120,7 @@ class IQL(Algorithm[IQLConfig, IQLState]):
         """Fresh networks."""
         obs, act, hidden = problem.observation_size, problem.action_size, self.config.policy_hidden
         actor_key, critic_key, value_key, key = jax.random.split(key, 4)
-        actor, log_std = Actor(actor_key, obs, act, hidden), jnp.zeros(act)
+        actor, log_std = make_actor(self.config.actor, actor_key, obs, act, hidden), jnp.zeros(act)
         critics, value = Critics(critic_key, obs, act, hidden), ValueNetwork(value_key, obs, hidden)
         return IQLState(
             actor=actor,

@@ -146,7 +146,7 @@ class ModelSAC(Algorithm[Config, ModelState]):
         """Fresh networks, the actor fitted to the log if that is asked for, and an empty memory."""
         cfg, sizes = self.config, (problem.observation_size, problem.action_size)
         start_key, clone_key, key = jax.random.split(key, 3)
-        start = sac.start(self._optimizers, start_key, *sizes, cfg.policy_hidden, cfg.initial_temperature)
+        start = sac.start(self._optimizers, start_key, *sizes, cfg.policy_hidden, cfg.initial_temperature, cfg.actor)
         if cfg.clone_steps:
             actor = clone(
                 clone_key,

@@ -8,7 +8,7 @@ update, in the order of the code: VAE, critic towards the slow copies' distribut
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -38,6 +38,8 @@ from phyb.policy.vae import VAE, PerturbedDecoder, prior_latents, vae_loss
 class ORAACConfig(CriticConfig):
     """Settings of ORAAC; the defaults are the published ones."""
 
+    actor: Literal["perturbed-decoder"] = "perturbed-decoder"
+    """Its own kind of policy."""
     batch_size: int = 128
     actor_learning_rate: float = 1e-4
     critic_learning_rate: float = 1e-3

@@ -35,6 +35,7 @@ from phyb.policy.cloning import fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.mirror import MirrorStep, mirror_step, step_size_for
 from phyb.policy.policy import Policy
+from phyb.policy.registry import make_actor
 from phyb.world.model import Imagined
 
 START_BATCH = 128
@@ -89,7 +90,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         """Fresh networks, the actor cloned from the log, rollouts at logged states."""
         cfg, obs, act = self.config, problem.observation_size, problem.action_size
         actor_key, critic_key, value_key, clone_key, chain_key, key = jax.random.split(key, 6)
-        actor = Actor(actor_key, obs, act, cfg.policy_hidden)
+        actor = make_actor(cfg.actor, actor_key, obs, act, cfg.policy_hidden)
         if cfg.clone_steps:
             batch_size = max(cfg.real_batch_size, START_BATCH)
             actor = clone_log(clone_key, actor, problem, cfg, batch_size).with_spread(cfg.clone_spread)

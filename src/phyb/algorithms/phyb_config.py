@@ -51,6 +51,9 @@ class PhyBConfig(CloneConfig):
     """Spread around the logged action, before the tanh. Lower stays closer to the log."""
 
     # --- Networks and optimisers ---
+    actor: str = "tanh-gaussian"
+    """Kind of the policy's network: tanh-gaussian, a name that was registered, or package.module:Class; see
+    docs/extending.md."""
     policy_hidden: tuple[int, ...] = (128, 128, 128)
     """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
     actor_learning_rate: float = 1e-3

@@ -39,7 +39,7 @@ from phyb.algorithms.model_sac import (
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
-from phyb.dynamics.model import GaussianModel, gaussian_nll, training_loss
+from phyb.dynamics.model import DynamicsModel, gaussian_nll
 from phyb.networks import gradient_step, start_optimizer, take
 from phyb.policy.actor import Actor
 from phyb.policy.critics import PolicyValue
@@ -80,7 +80,7 @@ class RAMBOState(NamedTuple):
     """Everything that changes in training."""
 
     agent: ModelState
-    members: GaussianModel
+    members: DynamicsModel
     """The models that rollouts follow, stacked."""
     optimizer: optax.OptState
     states: Float[Array, "rows obs"]
@@ -118,9 +118,9 @@ def log_loss(world: WorldModel, logged: Rows) -> Float[Array, " members"]:
     inputs, targets = standardized_rows(world, logged)
     learned = 1.0 if world.termination == "learned" else 0.0
 
-    def one(model: GaussianModel) -> Array:
+    def one(model: DynamicsModel) -> Array:
         ends = logged.terminated > 0
-        return training_loss(model, inputs, targets, ends, nll_beta=0.0, bound_weight=1e-3, done_weight=learned)
+        return model.loss(inputs, targets, ends, nll_beta=0.0, bound_weight=1e-3, done_weight=learned)
 
     return jax.vmap(one)(world.pool.members)
 
@@ -199,7 +199,7 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
         advantage = advantages(agent, critic_rows(problem, rows, cfg), problem.discount)
         logged = problem.sample(logged_key, size)
 
-        def loss(members: GaussianModel) -> tuple[Array, Metrics]:
+        def loss(members: DynamicsModel) -> tuple[Array, Metrics]:
             pool = dataclasses.replace(world.pool, members=members)
             world_now = dataclasses.replace(world, pool=pool)
             against = jnp.mean(advantage * mixture_log_density(world_now, rows))
@@ -213,7 +213,7 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
         states = jnp.where(rows.terminated[:, None] > 0, fresh, rows.next_observations)
         return RAMBOState(state.agent, members, optimizer, states, key), losses
 
-    def against(self, members: GaussianModel, problem: Problem) -> Problem:
+    def against(self, members: DynamicsModel, problem: Problem) -> Problem:
         """The problem in a world of these members."""
         world = world_of(problem)
         nll = jnp.sort(world.pool.holdout_nll)[: self.config.elites]

@@ -2,15 +2,14 @@
 
 An algorithm is one file: its settings, `init`, `update`, `policy`. A line here makes it known to the command line, the
 reports and the tests that run over all of them. Whoever does not want to touch this file names the class itself, as
-package.module:Class; `bc.py` is the shortest example.
+package.module:Class, or calls `register_algorithm`; `bc.py` is the shortest example. See docs/extending.md.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from phyb.errors import DataError, UsageError
+from phyb.registry import Registry
 
 if TYPE_CHECKING:
     from phyb.algorithms.base import Algorithm
@@ -103,43 +102,56 @@ ALGORITHMS: dict[str, Entry] = {
         "phyb.algorithms.rambo:RAMBO",
     ),
 }
-"""The algorithms of the library."""
+"""What is said about each algorithm: those of the library, and those that were registered."""
+
+_CLASSES: Registry[type[Algorithm[Any, Any]]] = Registry(
+    "algorithm", {name: entry.home for name, entry in ALGORITHMS.items()}, base="phyb.algorithms.base:Algorithm"
+)
+
+
+def register_algorithm(
+    name: str, home: str | type[Algorithm[Any, Any]], *, title: str = "", line: str = "", reference: str = ""
+) -> None:
+    """Make an algorithm of one's own known by a name.
+
+    Args:
+        name: on the command line and in run folders.
+        home: its class, or where that is: "package.module:Class".
+        title: how reports spell it; by default the name.
+        line: what it does, for `phyb algorithms`.
+        reference: paper and year.
+
+    Raises:
+        UsageError: the name stands for another algorithm.
+    """
+    _CLASSES.register(name, home)
+    where = home if isinstance(home, str) else f"{home.__module__}:{home.__qualname__}"
+    ALGORITHMS.setdefault(name, Entry(title or name, line, reference, where))
 
 
 def title_of(name: str) -> str:
-    """How the paper of an algorithm spells it; the name itself for one that is not of the library."""
+    """How the paper of an algorithm spells it; the name itself for one that is not registered."""
     return ALGORITHMS[name].title if name in ALGORITHMS else name
 
 
+def word_of(algorithm: type[Algorithm[Any, Any]]) -> str:
+    """What files call an algorithm: its name here, else package.module:Class."""
+    return _CLASSES.word(algorithm)
+
+
 def load(name: str) -> type[Algorithm[Any, Any]]:
-    """The class of an algorithm of the library; nothing else is ever imported, whatever a file may say.
+    """The class that a file names: a registered algorithm, or one in a module that the user has named.
 
     Raises:
         DataError: there is no such algorithm.
     """
-    if name not in ALGORITHMS:
-        raise DataError(f"algorithm: found {name!r:.60}, expected one of {', '.join(ALGORITHMS)}.")
-    module, _, kind = ALGORITHMS[name].home.partition(":")
-    return getattr(importlib.import_module(module), kind)
+    return _CLASSES.load(name)
 
 
 def find(word: str) -> type[Algorithm[Any, Any]]:
-    """The class a user asks for: an algorithm of the library, or package.module:Class, whose module is imported.
+    """The class a user asks for: a registered algorithm, or package.module:Class, whose module is imported.
 
     Raises:
         UsageError: there is no such algorithm, or no such class.
     """
-    if word in ALGORITHMS:
-        return load(word)
-    from phyb.algorithms.base import Algorithm
-    from phyb.envs.functions import is_function_name, load_function
-
-    if not is_function_name(word):
-        raise UsageError(
-            f"--algorithm {word}: there is no such algorithm. Known are {', '.join(ALGORITHMS)}, or name a class of "
-            "your own as package.module:Class. What they do is listed by: phyb algorithms"
-        )
-    found: Any = load_function(word, "--algorithm")
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
-        raise UsageError(f"--algorithm {word}: is not a class made from phyb.algorithms.base.Algorithm.")
-    return found
+    return _CLASSES.find(word)

@@ -21,6 +21,7 @@ from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, squash
 from phyb.policy.critics import Critics
+from phyb.policy.registry import make_actor
 
 Metrics = dict[str, Array]
 ActorObjective = Callable[[Actor, Critics, Array, PRNGKeyArray, Array], tuple[Array, Array]]
@@ -80,10 +81,11 @@ def start(
     actions: int,
     hidden: Sequence[int],
     initial_temperature: float = 1.0,
+    kind: str = "tanh-gaussian",
 ) -> SACState:
-    """Fresh networks for observations and actions of these sizes."""
+    """Fresh networks for observations and actions of these sizes; `kind` names the actor."""
     actor_key, critic_key = jax.random.split(key)
-    actor = Actor(actor_key, observations, actions, hidden)
+    actor = make_actor(kind, actor_key, observations, actions, hidden)
     critics = Critics(critic_key, observations, actions, hidden)
     log_temperature = jnp.log(jnp.asarray(initial_temperature, jnp.float32))
     return SACState(

@@ -20,6 +20,7 @@ from phyb.data.dataset import Rows
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor
 from phyb.policy.critics import Critics
+from phyb.policy.registry import make_actor
 
 ActorLoss = Callable[[Actor, Critics, Rows], Array]
 
@@ -63,7 +64,7 @@ class Optimizers(NamedTuple):
 def start(config: TD3Config, optimizers: Optimizers, key: PRNGKeyArray, observations: int, actions: int) -> TD3State:
     """Fresh networks for observations and actions of these sizes."""
     actor_key, critic_key, key = jax.random.split(key, 3)
-    actor = Actor(actor_key, observations, actions, config.policy_hidden)
+    actor = make_actor(config.actor, actor_key, observations, actions, config.policy_hidden)
     critics = Critics(critic_key, observations, actions, config.policy_hidden)
     return TD3State(
         actor=actor,

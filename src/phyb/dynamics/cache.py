@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ import jax.numpy as jnp
 
 from phyb.data.log import Log
 from phyb.dynamics.fit import HoldoutCheck, Keeping, PoolConfig, Progress, fit_pool
-from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
+from phyb.dynamics.registry import MODELS, make_model
 from phyb.dynamics.rows import MOST_HOLDOUT_ROWS, split_rows
 from phyb.errors import DataError, StorageError
 from phyb.networks import Standardizer
@@ -44,8 +46,20 @@ def pool_key(log: Log, config: PoolConfig, seed: int, learn_termination: bool) -
         "settings": dataclasses.asdict(config),
         "seed": seed,
         "learn_termination": learn_termination,
+        "code": _code(config.model),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _code(model: str) -> str:
+    """The source of a user's own model: a pool of it as it was before a change is not found any more."""
+    home = sys.modules[MODELS.load(model).__module__]
+    if home.__name__.partition(".")[0] == "phyb":  # ours change with `_RECIPE`
+        return ""
+    try:
+        return inspect.getsource(home)
+    except (OSError, TypeError):  # defined in a notebook
+        return ""
 
 
 def _blank(log: Log, config: PoolConfig) -> Pool:
@@ -54,7 +68,7 @@ def _blank(log: Log, config: PoolConfig) -> Pool:
 
     def make() -> Pool:
         keys = jax.random.split(jax.random.key(0), config.pool_size)
-        members = jax.vmap(lambda key: GaussianModel(key, inputs, outputs, config.model_hidden))(keys)
+        members = jax.vmap(lambda key: make_model(config.model, key, inputs, outputs, config.model_hidden))(keys)
         before, after = (Standardizer(jnp.zeros(size), jnp.zeros(size)) for size in (inputs, outputs))
         return Pool(members, before, after, jnp.zeros(config.pool_size))
 
@@ -102,7 +116,7 @@ def cached_pool(
     """
     key = pool_key(log, config, seed, learn_termination)
     if rows_in is not None and len(split_rows(log, config.holdout_fraction, seed)[1]) > MOST_HOLDOUT_ROWS:
-        key += "-part"  # judged by a part of the hold-out: not the pool of the same log in memory
+        key += "-part"  # checked on a part of the hold-out: not the pool of the same log in memory
     store = Store(folder / "pools" / key)
     try:
         about = store.about(_POOL)
@@ -134,6 +148,6 @@ def cached_pool(
 
 def _read_curve(about: dict[str, Any]) -> list[HoldoutCheck]:
     try:
-        return [HoldoutCheck.read(look) for look in about["curve"]]
+        return [HoldoutCheck.read(check) for check in about["curve"]]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"a kept pool has no learning curve ({error})") from error

@@ -18,13 +18,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.data.log import Log
-from phyb.dynamics.model import GaussianModel, cross_entropy, gaussian_nll, training_loss
+from phyb.dynamics.model import DynamicsModel, cross_entropy, gaussian_nll
 from phyb.dynamics.pool import Pool
-from phyb.dynamics.rows import Rows, prepare
+from phyb.dynamics.registry import make_model
+from phyb.dynamics.rows import Rows, bootstrap_rows, prepare
 from phyb.errors import DataError, DivergenceError, InterruptedRunError
 from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import gradient_step, select, start_optimizer
@@ -35,6 +35,8 @@ from phyb.storage.store import Store
 class PoolConfig:
     """How the dynamics models are built and trained."""
 
+    model: str = "gaussian"
+    """Kind of the models: gaussian, a name that was registered, or package.module:Class; see docs/extending.md."""
     pool_size: int = 20
     """M, models trained. More give the belief a finer picture of what the log leaves open; cost grows with it."""
     model_hidden: tuple[int, ...] = (64, 64, 64)
@@ -49,9 +51,9 @@ class PoolConfig:
     model_steps: int = 6000
     """Most steps of one model. Training stops sooner when hold-out loss stops improving."""
     model_check_every: int = 300
-    """Steps between looks at the hold-out rows; the best weights seen at such a look are kept."""
+    """Steps between checks on the hold-out rows; the best weights seen at such a check are kept."""
     model_patience: int = 8
-    """Looks without a better hold-out loss before a member stops. Lower saves time; higher survives plateaus."""
+    """Checks without a better hold-out loss before a member stops. Lower saves time; higher survives plateaus."""
     holdout_fraction: float = 0.1
     """Share of episodes kept away from training, to judge the models. Raise it for small logs with long episodes."""
     nll_beta: float = 1.0
@@ -67,12 +69,12 @@ class PoolConfig:
 class MemberState(NamedTuple):
     """One member in training; in a group every leaf has a leading axis over members."""
 
-    model: GaussianModel
+    model: DynamicsModel
     optimizer: optax.OptState
     bootstrap: PRNGKeyArray
     """What the member's bootstrap sample follows from, see `bootstrap_rows`."""
     key: PRNGKeyArray
-    best: GaussianModel
+    best: DynamicsModel
     best_nll: Float[Array, ""]
     best_moving_nll: Float[Array, ""]
     """The best weights' loss without outputs that never change, whose predicted noise shrinks for ever."""
@@ -81,7 +83,7 @@ class MemberState(NamedTuple):
 
 
 class HoldoutCheck(NamedTuple):
-    """A pool in training as a look at the hold-out rows finds it."""
+    """A pool in training as a check on the hold-out rows finds it."""
 
     steps: int
     """Steps per member so far."""
@@ -92,7 +94,7 @@ class HoldoutCheck(NamedTuple):
 
     @classmethod
     def read(cls, stored: Any) -> HoldoutCheck:
-        """A look as JSON keeps it; one of an earlier version has two numbers."""
+        """A check as JSON keeps it; one of an earlier version has two numbers."""
         steps, loss, *rest = stored
         return cls(int(steps), float(loss), float(rest[0]) if rest else float("nan"))
 
@@ -135,46 +137,42 @@ def fit_pool(
         config: sizes and training settings.
         seed: the same seed, log and settings give the same pool on the same machine.
         learn_termination: train the termination head; without it a rule must say when episodes end.
-        progress: told about progress about every second.
+        progress: called about every second.
         keeping: where to keep finished groups of members and the state of the one in training; a call that finds
             them goes on from there and ends with the same pool.
         rows_in: a folder for the training rows of a log that is on disk; None keeps them in memory. The pool is the
-            same, unless the hold-out is so large that only `MOST_HOLDOUT_ROWS` of it are looked at.
+            same, unless the hold-out is so large that only `MOST_HOLDOUT_ROWS` of it are used.
     """
     inputs, outputs, train, holdout = prepare(log, config.holdout_fraction, seed, rows_in)
     done_weight = 1.0 if learn_termination and bool(log.terminated.any()) else 0.0
     sizes = (train.inputs.shape[1], train.targets.shape[1])
     keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(jnp.arange(config.pool_size))
-    looks = -(-config.model_steps // config.model_check_every)
-    total, finished, curve, groups = config.pool_size * looks * config.model_check_every, 0, [], []
+    checks = -(-config.model_steps // config.model_check_every)
+    total, finished, curve, groups = config.pool_size * checks * config.model_check_every, 0, [], []
     for first in range(0, config.pool_size, config.members_at_once):
-        group = _Group(
-            f"{first:04d}",
-            _start(keys[first : first + config.members_at_once], sizes, config),
-            keeping,
-        )
+        group = _Group(f"{first:04d}", _start(keys[first : first + config.members_at_once], sizes, config), keeping)
         members = group.state.best_nll.shape[0]
 
-        def tell(group: _Group = group, members: int = members, before: int = finished) -> None:
+        def on_progress(group: _Group = group, members: int = members, before: int = finished) -> None:
             if progress is not None:
                 done = before + members * int(group.state.steps[0])
                 progress(done, total, group.curve[-1].loss if group.curve else float("nan"))
 
-        while group.looks < looks and not bool(jnp.all(group.state.stale_checks >= config.model_patience)):
-            group.advance(train, config, done_weight, tell)
-            group.state = _look(group.state, holdout, config, done_weight)
-            group.looks += 1
+        while group.checks < checks and not bool(jnp.all(group.state.stale_checks >= config.model_patience)):
+            group.advance(train, config, done_weight, on_progress)
+            group.state = _check(group.state, holdout, config, done_weight)
+            group.checks += 1
             if not bool(jnp.all(jnp.isfinite(group.state.best_nll))):
                 raise DivergenceError(
                     "The dynamics models' hold-out loss is not a number after "
                     f"{int(group.state.steps.max())} steps. Lower --model-learning-rate or --model-gradient-clip, "
                     "and look at the log with: phyb data describe FILE"
                 )
-            done = finished + members * group.looks * config.model_check_every
+            done = finished + members * group.checks * config.model_check_every
             losses = (float(jnp.mean(loss)) for loss in (group.state.best_nll, group.state.best_moving_nll))
             group.curve.append(HoldoutCheck(done // config.pool_size, *losses))
         group.finish()
-        finished += members * group.looks * config.model_check_every
+        finished += members * group.checks * config.model_check_every
         curve += group.curve
         groups.append((group.state.best, group.state.best_nll))
     best, nll = jax.tree.map(lambda *parts: jnp.concatenate(parts), *groups)
@@ -186,7 +184,7 @@ class _Group:
 
     def __init__(self, name: str, state: MemberState, keeping: Keeping | None) -> None:
         self.state = state
-        self.looks = 0
+        self.checks = 0
         self.curve: list[HoldoutCheck] = []
         self._keeping = keeping
         self._pieces = Pieces(keeping.stop if keeping is not None else None)
@@ -203,23 +201,23 @@ class _Group:
             return
         kept = store.load_tree(self._name, self.state)
         try:
-            looks, finished = int(about["looks"]), bool(about["finished"])
-            curve = [HoldoutCheck.read(look) for look in about["curve"]]
+            checks, finished = int(about["checks"]), bool(about["finished"])
+            curve = [HoldoutCheck.read(check) for check in about["curve"]]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{self._name}: does not say how far it is ({error}).") from error
-        self.state, self.looks, self.curve = kept, looks, curve
+        self.state, self.checks, self.curve = kept, checks, curve
         self._is_finished = finished
 
-    def advance(self, train: Rows, config: PoolConfig, done_weight: float, tell: Callable[[], None]) -> None:
-        """Train up to the next look; a request to stop saves the state first."""
+    def advance(self, train: Rows, config: PoolConfig, done_weight: float, on_progress: Callable[[], None]) -> None:
+        """Train up to the next check; a request to stop saves the state first."""
 
         def work(count: int) -> None:
             self.state = jax.block_until_ready(_steps(self.state, train, jnp.asarray(count), config, done_weight))
-            tell()
+            on_progress()
             self._save_sometimes()
 
         try:
-            self._pieces.run((self.looks + 1) * config.model_check_every - int(self.state.steps[0]), work)
+            self._pieces.run((self.checks + 1) * config.model_check_every - int(self.state.steps[0]), work)
         except InterruptedRunError:
             self._save()
             raise
@@ -237,7 +235,7 @@ class _Group:
     def _save(self) -> None:
         if self._keeping is None:
             return
-        about = {"looks": self.looks, "curve": self.curve, "finished": self._is_finished}
+        about = {"checks": self.checks, "curve": self.curve, "finished": self._is_finished}
         self._keeping.store.save_tree(self._name, self.state, about)
         self._saved_at = time.monotonic()
 
@@ -253,24 +251,6 @@ def _optimizer(config: PoolConfig) -> optax.GradientTransformation:
     )
 
 
-def bootstrap_rows(key: PRNGKeyArray, places: Int[Array, " drawn"], rows: int) -> Int[Array, " drawn"]:
-    """The rows at some places of a member's bootstrap sample, which is `rows` long and drawn with replacement.
-
-    Each place has a random number of its own, so that the sample, as large as the log for each member, need not be
-    kept: it is `jax.random.randint(key, (rows,), 0, rows)`, of which only the entries asked for are computed.
-    """
-    span, counts = jnp.uint32(rows), places.astype(jnp.uint32)
-
-    def bits(key: PRNGKeyArray) -> Array:
-        pairs = jnp.concatenate([jnp.zeros_like(counts), counts])
-        first, second = threefry_2x32(jax.random.key_data(key)[:2], pairs).reshape(2, -1)
-        return first ^ second
-
-    high, low = (bits(half) % span for half in jax.random.split(key))
-    carry = jnp.uint32(2**16) % span
-    return ((high * (carry * carry % span) + low) % span).astype(jnp.int32)
-
-
 def _start(keys: PRNGKeyArray, sizes: tuple[int, int], config: PoolConfig) -> MemberState:
     """Members before their first step. Not compiled as a whole: the draws in it compile once each, for all fits."""
     optimizer = _optimizer(config)
@@ -278,7 +258,7 @@ def _start(keys: PRNGKeyArray, sizes: tuple[int, int], config: PoolConfig) -> Me
 
     def one(key: PRNGKeyArray) -> MemberState:
         init_key, bootstrap_key, batch_key = jax.random.split(key, 3)
-        model = GaussianModel(init_key, *sizes, config.model_hidden)
+        model = make_model(config.model, init_key, *sizes, config.model_hidden)
         return MemberState(
             model,
             start_optimizer(optimizer, model),
@@ -301,14 +281,10 @@ def _steps(
     """`count` steps of every member; the compiler does not know the count, so that pieces of any length are alike."""
     optimizer = _optimizer(config)
 
-    def loss(model: GaussianModel, batch: Rows) -> Array:
-        return training_loss(
-            model,
-            *batch,
-            nll_beta=config.nll_beta,
-            bound_weight=config.log_std_bound_weight,
-            done_weight=done_weight,
-        )
+    weights = {"nll_beta": config.nll_beta, "bound_weight": config.log_std_bound_weight, "done_weight": done_weight}
+
+    def loss(model: DynamicsModel, batch: Rows) -> Array:
+        return model.loss(*batch, **weights)
 
     def step(member: MemberState) -> MemberState:
         key = jax.random.fold_in(member.key, member.steps)
@@ -322,8 +298,8 @@ def _steps(
 
 
 @eqx.filter_jit
-def _look(state: MemberState, holdout: Rows, config: PoolConfig, done_weight: float) -> MemberState:
-    """Judge every member on the hold-out rows and keep its best weights; one that has stopped changes no more."""
+def _check(state: MemberState, holdout: Rows, config: PoolConfig, done_weight: float) -> MemberState:
+    """Score every member on the hold-out rows and keep its best weights; one that has stopped changes no more."""
     moves = jnp.any(holdout.targets != 0.0, axis=0)  # a constant column is 0 once it is standardised
 
     def one(member: MemberState) -> MemberState:
@@ -333,12 +309,12 @@ def _look(state: MemberState, holdout: Rows, config: PoolConfig, done_weight: fl
         nll = jnp.mean(jnp.sum(by_output, axis=-1)) + ends
         moving_nll = jnp.mean(jnp.sum(by_output, axis=-1, where=moves)) + ends
         better = nll < member.best_nll
-        looked = member._replace(
+        checked = member._replace(
             best=select(better, member.model, member.best),
             best_nll=jnp.where(jnp.isfinite(nll), jnp.minimum(nll, member.best_nll), nll),
             best_moving_nll=jnp.where(better, moving_nll, member.best_moving_nll),
             stale_checks=jnp.where(better, 0, member.stale_checks + 1),
         )
-        return select(member.stale_checks < config.model_patience, looked, member)
+        return select(member.stale_checks < config.model_patience, checked, member)
 
     return jax.vmap(one)(state)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from phyb.dynamics.model import GaussianModel, Heads
+from phyb.dynamics.model import DynamicsModel, Heads
 from phyb.networks import Standardizer, take
 
 
@@ -29,7 +29,7 @@ class Pool(eqx.Module):
     `holdout_nll` is each member's mean negative log-likelihood per hold-out row; it can serve as a prior.
     """
 
-    members: GaussianModel
+    members: DynamicsModel
     inputs: Standardizer
     outputs: Standardizer
     holdout_nll: Float[Array, " members"]

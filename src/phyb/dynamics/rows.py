@@ -9,14 +9,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jax.extend.random import threefry_2x32
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.data.log import Log
 from phyb.networks import Standardizer
 from phyb.storage.mapped import on_device, write_rows
 
 MOST_HOLDOUT_ROWS = 100_000
-"""Hold-out rows that the members of a log on disk are judged by; they are evenly spread, and kept in memory."""
+"""Hold-out rows that the members of a log on disk are checked on; they are evenly spread, and kept in memory."""
 
 
 class Rows(NamedTuple):
@@ -69,6 +70,24 @@ def prepare(log: Log, holdout_fraction: float, seed: int, folder: Path | None = 
     outputs, *asked = both("targets", lambda rows: _raw_targets(log, rows))
     ends = (jnp.asarray(log.terminated[rows]) for rows in (train, holdout))
     return Prepared(inputs, outputs, *map(Rows, given, asked, ends))
+
+
+def bootstrap_rows(key: PRNGKeyArray, places: Int[Array, " drawn"], rows: int) -> Int[Array, " drawn"]:
+    """The rows at some places of a member's bootstrap sample, which is `rows` long and drawn with replacement.
+
+    Each place has a random number of its own, so that the sample, as large as the log for each member, need not be
+    kept: it is `jax.random.randint(key, (rows,), 0, rows)`, of which only the entries asked for are computed.
+    """
+    span, counts = jnp.uint32(rows), places.astype(jnp.uint32)
+
+    def bits(key: PRNGKeyArray) -> Array:
+        pairs = jnp.concatenate([jnp.zeros_like(counts), counts])
+        first, second = threefry_2x32(jax.random.key_data(key)[:2], pairs).reshape(2, -1)
+        return first ^ second
+
+    high, low = (bits(half) % span for half in jax.random.split(key))
+    carry = jnp.uint32(2**16) % span
+    return ((high * (carry * carry % span) + low) % span).astype(jnp.int32)
 
 
 def _raw_inputs(log: Log, rows: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from phyb.algorithms.problem import Problem
+from phyb.algorithms.registry import word_of
 from phyb.belief.backup import BeliefConfig
 from phyb.envs.oracle import rule_return
 from phyb.envs.rules import RULES
@@ -72,7 +73,7 @@ def final_evaluation(job: Job, policy: Policy, problem: Problem, stopped_at: int
     finished = job.log.episode_returns()[: int((job.log.terminated | job.log.truncated).sum())]
     result: dict[str, Any] = {
         "task": job.name,
-        "algorithm": job.algorithm.name,
+        "algorithm": word_of(type(job.algorithm)),
         "preset": job.folder.read_config()["preset"],
         "seed": job.seed,
         "steps": job.settings.training.steps,

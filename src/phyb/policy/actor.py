@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -54,26 +55,53 @@ class Gaussian(NamedTuple):
         return jnp.sum(seen, axis=-1)
 
 
-class Actor(eqx.Module):
-    """A network from standardised observations to a Gaussian; the action is the tanh of its draw."""
+class BaseActor(eqx.Module):
+    """What a policy deploys: standardised observations in, actions in [-1, 1] out.
+
+    All fields are arrays, or trees of arrays, or static. policy.json records the class by its name in the registry of
+    actors, and `sizes`, from which `of_sizes` builds the same networks to be filled from policy.safetensors.
+    """
+
+    sized_by: ClassVar[tuple[str, ...]] = ("hidden",)
+    """The names in `sizes`, in the order in which `of_sizes` takes them."""
+
+    def mode(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
+        """The action in [-1, 1] of a policy that does not explore."""
+        raise NotImplementedError
+
+    def sizes(self) -> dict[str, int | list[int]]:
+        """What `of_sizes` needs to build the same networks, beside the sizes of observation and action."""
+        raise NotImplementedError
+
+    @classmethod
+    def of_sizes(cls, observations: int, actions: int, *sizes: Any) -> Self:
+        """Untrained networks of these sizes."""
+        raise NotImplementedError
+
+
+class Actor(BaseActor):
+    """A network from standardised observations to a Gaussian; the action is the tanh of its draw.
+
+    A subclass with networks of its own takes the same arguments and gives its Gaussian in `gaussian`. Without a
+    `trunk` it also says its `sizes`.
+    """
 
     trunk: MLP
-    spread: float = eqx.field(static=True)
+    spread: float = eqx.field(static=True, default=1.0, kw_only=True)
     """Factor on the standard deviation that the network gives; the mean, which is deployed, stays."""
 
-    kind: ClassVar[str] = "tanh-gaussian"
-    sized_by: ClassVar[tuple[str, ...]] = ("hidden",)
-
-    def __init__(
-        self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int], spread: float = 1.0
-    ) -> None:
+    def __init__(self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int]) -> None:
         self.trunk = MLP(key, (observations, *hidden, 2 * actions))
-        self.spread = spread
+
+    def gaussian(self, observations: Float[Array, "*rows obs"]) -> Gaussian:
+        """What the network gives for each row."""
+        mean, log_std = jnp.split(self.trunk(observations), 2, axis=-1)
+        return Gaussian(mean, soft_clamp(log_std, -4.0, 1.0))
 
     def __call__(self, observations: Float[Array, "*rows obs"]) -> Gaussian:
-        """The Gaussian for each row."""
-        mean, log_std = jnp.split(self.trunk(observations), 2, axis=-1)
-        return Gaussian(mean, soft_clamp(log_std, -4.0, 1.0) + math.log(self.spread))
+        """The Gaussian for each row, with its `spread`."""
+        mean, log_std = self.gaussian(observations)
+        return Gaussian(mean, log_std + math.log(self.spread))
 
     def mode(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
         """The tanh of the mean: the action in (-1, 1) of a policy that does not explore."""
@@ -93,15 +121,15 @@ class Actor(eqx.Module):
         return {"hidden": self.trunk.hidden}
 
     @classmethod
-    def of_sizes(cls, observations: int, actions: int, hidden: Sequence[int]) -> Actor:
+    def of_sizes(cls, observations: int, actions: int, hidden: Sequence[int]) -> Self:
         """An untrained actor of these sizes."""
         return cls(jax.random.key(0), observations, actions, hidden)
 
-    def with_spread(self, factor: float) -> Actor:
+    def with_spread(self, factor: float) -> Self:
         """The same mean with its standard deviation times `factor`."""
-        sizes = (self.trunk.inputs, self.trunk.outputs // 2, self.trunk.hidden)
-        blank = Actor(jax.random.key(0), *sizes, self.spread * factor)
-        return eqx.tree_at(lambda actor: actor.trunk, blank, self.trunk)
+        changed = copy.copy(self)
+        object.__setattr__(changed, "spread", self.spread * factor)
+        return changed
 
 
 def squash(draws: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:

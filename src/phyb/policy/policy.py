@@ -14,22 +14,20 @@ from jaxtyping import Array, Float
 
 from phyb.errors import DataError
 from phyb.networks import Standardizer
-from phyb.policy.actor import Actor
-from phyb.policy.vae import PerturbedDecoder
+from phyb.policy.actor import BaseActor
+from phyb.policy.registry import ACTORS
 from phyb.storage.files import read_json, write_json
 from phyb.storage.store import digest, inside
 from phyb.storage.trees import load_tree, save_tree
 
 FORMAT_VERSION = 1
 _MAX_LAYERS = 100
-_ACTORS: tuple[type[Actor] | type[PerturbedDecoder], ...] = (Actor, PerturbedDecoder)
-"""What can be deployed: modules with a `kind`, an action `mode(observations)`, and `sizes` to build them again."""
 
 
 class Policy(eqx.Module):
     """A deterministic policy: the mode of an actor, scaled to the action bounds of the log."""
 
-    actor: Actor | PerturbedDecoder
+    actor: BaseActor
     standardizer: Standardizer
     action_low: Float[Array, " act"]
     action_high: Float[Array, " act"]
@@ -52,7 +50,7 @@ class Policy(eqx.Module):
         path = Path(folder)
         sizes = {"observation_size": len(self.standardizer.mean), "action_size": len(self.action_low)}
         save_tree(path / "policy.safetensors", self)
-        about = {"format": FORMAT_VERSION, "kind": self.actor.kind, **self.actor.sizes(), **sizes}
+        about = {"format": FORMAT_VERSION, "kind": ACTORS.word(type(self.actor)), **self.actor.sizes(), **sizes}
         write_json(path / "policy.json", about | {"sha256": digest(path / "policy.safetensors")[1]})
         return path
 
@@ -80,11 +78,11 @@ def load_policy(folder: str | os.PathLike[str]) -> Policy:
     about = read_json(description)
     try:
         if about["format"] != FORMAT_VERSION:
-            raise DataError(f"{path}: policy format {about['format']!r:.40} is not known to this version of phyb.")
-        actor = next((actor for actor in _ACTORS if actor.kind == about["kind"]), None)
-        if actor is None:
-            raise DataError(f"{path}: policies of kind {about['kind']!r:.40} are not known to this version of phyb.")
+            raise DataError(f"policy format {about['format']!r:.40} is not known to this version of phyb.")
+        actor = ACTORS.load(about["kind"])
         blank = jax.eval_shape(lambda: _blank(actor, about))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{description}: is not a policy description ({error}).") from error
     checksum = about.get("sha256")  # policies of phyb 0.1 have none
@@ -93,7 +91,7 @@ def load_policy(folder: str | os.PathLike[str]) -> Policy:
     return load_tree(arrays, blank)
 
 
-def _blank(actor: type[Actor] | type[PerturbedDecoder], about: dict[str, Any]) -> Policy:
+def _blank(actor: type[BaseActor], about: dict[str, Any]) -> Policy:
     """A policy of the described sizes, to be filled; other sizes than whole numbers of reason give an error."""
     observations, actions, *sizes = (about[name] for name in ("observation_size", "action_size", *actor.sized_by))
     flat = [observations, actions, *(n for size in sizes for n in (size if isinstance(size, list) else [size]))]

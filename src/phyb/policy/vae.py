@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.networks import MLP, soft_clamp
-from phyb.policy.actor import Gaussian, squash
+from phyb.policy.actor import BaseActor, Gaussian, squash
 
 
 class VAE(eqx.Module):
@@ -54,7 +54,7 @@ def vae_loss(
     return jnp.mean(error**2) + divergence_weight * jnp.mean(divergence)
 
 
-class PerturbedDecoder(eqx.Module):
+class PerturbedDecoder(BaseActor):
     """A policy near the log: a decoded action, moved by at most `reach` in every column.
 
     `a = clip(d + reach tanh(net(s, d)), -1, 1)` with `d = decode(s, z)`.
@@ -64,7 +64,6 @@ class PerturbedDecoder(eqx.Module):
     perturbation: MLP
     reach: Float[Array, ""]
 
-    kind: ClassVar[str] = "perturbed-decoder"
     sized_by: ClassVar[tuple[str, ...]] = ("hidden", "latent", "perturbation_hidden")
 
     def __call__(
@@ -99,7 +98,7 @@ class PerturbedDecoder(eqx.Module):
         hidden: Sequence[int],
         latent: int,
         perturbation_hidden: Sequence[int],
-    ) -> PerturbedDecoder:
+    ) -> Self:
         """Untrained networks of these sizes."""
         key = jax.random.key(0)
         decoder = MLP(key, (observations + latent, *hidden, actions))

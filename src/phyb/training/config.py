@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from phyb.algorithms.registry import word_of
 from phyb.errors import DataError, UsageError
 from phyb.storage.files import json_bytes
 from phyb.storage.store import FORMAT_VERSION
@@ -24,7 +25,7 @@ def write_or_compare_config(job: Job, preset_name: str) -> None:
     content = {
         "format": FORMAT_VERSION,
         "task": job.name,
-        "algorithm": job.algorithm.name,
+        "algorithm": word_of(type(job.algorithm)),
         "preset": preset_name,
         "seed": job.seed,
         "env_id": job.env_id,

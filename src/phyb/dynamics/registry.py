@@ -1,0 +1,37 @@
+"""Every kind of dynamics model by its name. A new one is one file and one line here, or a call of `register_model`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxtyping import PRNGKeyArray
+
+from phyb.networks import only_arrays
+from phyb.registry import Registry
+
+if TYPE_CHECKING:
+    from phyb.dynamics.model import DynamicsModel
+
+MODELS: Registry[type[DynamicsModel]] = Registry(
+    "model", {"gaussian": "phyb.dynamics.model:GaussianModel"}, base="phyb.dynamics.model:DynamicsModel"
+)
+"""What `PoolConfig.model` may name."""
+
+
+def register_model(name: str, home: str | type[DynamicsModel]) -> None:
+    """Make a dynamics model of one's own known by a name: its class, or where that is, "package.module:Class".
+
+    Raises:
+        UsageError: the name stands for another model.
+    """
+    MODELS.register(name, home)
+
+
+def make_model(name: str, key: PRNGKeyArray, inputs: int, outputs: int, hidden: Sequence[int]) -> DynamicsModel:
+    """A fresh model of the kind that the setting `model` names.
+
+    Raises:
+        DataError: there is no such kind, or it is in a module that was not named.
+    """
+    return only_arrays(MODELS.load(name)(key, inputs, outputs, hidden), f"--model {name}")
