@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from phyb.errors import DataError, UsageError
 
@@ -100,10 +100,9 @@ class Registry(Generic[T]):
 
     def _checked(self, thing: Any, word: str) -> T:
         base = import_object(self._base, self.kind)
-        is_one = issubclass if isinstance(thing, type) else isinstance
-        if not is_one(thing, base):
+        if not issubclass(thing if isinstance(thing, type) else type(thing), base):
             raise UsageError(f"{self.kind} {word}: is not made from {self._base.replace(':', '.')}.")
-        return thing
+        return cast(T, thing)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._homes
