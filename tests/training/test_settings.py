@@ -63,7 +63,7 @@ def test_a_file_cannot_name_code_to_run():
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("cqll", "no such algorithm"), ("json:dumps", "not a class"), ("nowhere_at_all:X", "cannot import")],
+    [("cqll", "no such algorithm"), ("json:dumps", "not made from"), ("nowhere_at_all:X", "cannot import")],
 )
 def test_an_algorithm_that_does_not_exist_is_refused(word, said):
     with pytest.raises(UsageError, match=said):
