@@ -108,7 +108,7 @@ def test_a_manifest_that_is_none_is_refused(tmp_path, content):
 
 
 def test_a_later_format_names_who_wrote_it_and_what_is_read_here():
-    with pytest.raises(DataError, match=r"by phyb 9\.1 in format 7.*reads formats 1 to 2.*Install"):
+    with pytest.raises(DataError, match=r"by phyb 9\.1 in format 7.*reads formats 1 to 3.*Install"):
         check_format(7, "run", "phyb 9.1")
 
 

@@ -22,7 +22,7 @@ from phyb.training.folder import POLICY_FILES, RunFolder
 def folder(tmp_path):
     folder = RunFolder(tmp_path)
     folder.open()
-    folder.save_json("config.json", {"format": 2})
+    folder.save_json("config.json", {"format": 3})
     folder.save_json("diagnostics.json", {})
     folder.metrics.write_text("{}\n")
     folder.add("metrics.jsonl", grows=True)
@@ -120,7 +120,7 @@ def test_a_run_in_use_is_said_to_be(folder):
 
 
 def test_other_formats(folder):
-    folder.manifest.write_text(json.dumps({"format": 3, "written_by": "phyb 7", "files": {}}))
+    folder.manifest.write_text(json.dumps({"format": 4, "written_by": "phyb 7", "files": {}}))
     with pytest.raises(LaterFormatError, match="phyb 7"):
         examine(folder.path)
     folder.manifest.unlink()

@@ -72,12 +72,12 @@ def test_a_run_is_finished_only_while_result_and_policy_are_whole(tmp_path):
 def test_runs_of_the_first_format_say_what_can_be_done_with_them(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"format": 1}))
     assert RunFolder(tmp_path).read_config() == {"format": 1}
-    with pytest.raises(DataError, match=r"phyb 0\.1.*policy and report can still be used"):
+    with pytest.raises(DataError, match=r"earlier version.*phyb evaluate and phyb report"):
         RunFolder(tmp_path).open()
 
 
 def test_a_lost_manifest_is_not_taken_for_a_fresh_start(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"format": 2}))
+    (tmp_path / "config.json").write_text(json.dumps({"format": 3}))
     with pytest.raises(DataError, match=r"manifest is gone.*doctor"):
         RunFolder(tmp_path).open()
 

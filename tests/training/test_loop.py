@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phyb.errors import DivergenceError, InterruptedRunError
+from phyb.errors import CallbackError, DivergenceError, InterruptedRunError
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.training.folder import RunFolder
 from phyb.training.loop import optimize
@@ -178,3 +178,59 @@ def test_intervals_that_do_not_divide_each_other_are_still_met(tmp_path):
     lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines if line["stage"] == "policy"] == [5, 10, 13]
     assert [line["step"] for line in lines if line["stage"] == "evaluation"] == [0, 10, 13]
+
+
+def outcome(folder, callbacks, **kwargs):
+    kwargs = {"evaluate": evaluate, **kwargs}
+    return optimize(Walk(), None, CONFIG, 0, folder=folder, callbacks=callbacks, **kwargs)  # pyright: ignore
+
+
+def test_callbacks_hear_every_line_about_the_policy(tmp_path):
+    heard = []
+    ended = outcome(RunFolder(tmp_path), [lambda step, metrics: heard.append({"step": step, **metrics})])
+    lines = [json.loads(line) for line in RunFolder(tmp_path).metrics.read_text().splitlines()]
+    assert heard == lines
+    assert [line["step"] for line in lines if line["stage"] == "evaluation"] == [0, 10, 20]
+    assert ended.stopped_at is None
+
+
+@pytest.mark.parametrize("stage", ["policy", "evaluation"])
+def test_a_callback_that_returns_true_ends_the_run_with_an_evaluation_and_a_checkpoint(tmp_path, whole, stage):
+    def enough(step, metrics):
+        return step >= 10 and metrics["stage"] == stage
+
+    ended = outcome(RunFolder(tmp_path), [enough, lambda step, metrics: None], preface=[("pool", 7, {"loss": 1.0})])
+    assert ended.stopped_at == 10
+    assert RunFolder(tmp_path).newest_checkpoint()[1]["step"] == 10  # pyright: ignore[reportOptionalSubscript]
+    text = RunFolder(tmp_path).metrics.read_bytes()
+    assert json.loads(text.splitlines()[-1])["stage"] == "evaluation"
+    assert whole[1]["metrics.jsonl"].startswith(text)
+    # Killed before the result was written, it is still at its end when it is gone on with, without any callback.
+    again = outcome(RunFolder(tmp_path), [])
+    assert again.stopped_at == 10
+    assert jnp.array_equal(again.state["place"], ended.state["place"])
+
+
+def test_a_run_stopped_between_evaluations_is_evaluated_where_it_ends(tmp_path):
+    ended = outcome(RunFolder(tmp_path), [lambda step, metrics: step == 15])
+    assert ended.stopped_at == 15
+    last = json.loads(RunFolder(tmp_path).metrics.read_text().splitlines()[-1])
+    assert (last["stage"], last["step"]) == ("evaluation", 15)
+
+
+@pytest.mark.parametrize("answer", [1, "stop", None, False])
+def test_only_true_stops_a_run(tmp_path, answer):
+    assert outcome(RunFolder(tmp_path), [lambda step, metrics: answer]).stopped_at is None
+
+
+@pytest.mark.parametrize("stage", ["policy", "evaluation"])
+def test_a_callback_that_fails_is_named_and_loses_nothing(tmp_path, whole, stage):
+    def broken_callback(step, metrics):
+        if step == 10 and metrics["stage"] == stage:
+            raise RuntimeError("no network")
+
+    preface = [("pool", 7, {"loss": 1.0})]
+    with pytest.raises(CallbackError, match=r"broken_callback failed at update 10 \(RuntimeError: no network\)"):
+        outcome(RunFolder(tmp_path), [broken_callback], preface=preface)
+    run(RunFolder(tmp_path), preface=preface)
+    assert contents(RunFolder(tmp_path)) == whole[1]

@@ -15,8 +15,8 @@ from phyb.errors import DataError, LaterFormatError
 from phyb.storage.files import read_json, storage_errors, write_json
 
 Tree = TypeVar("Tree")
-FORMAT_VERSION = 2
-"""Of run folders: 1 had no manifest (phyb before 0.2); 2 has one."""
+FORMAT_VERSION = 3
+"""Of run folders: 1 had no manifest; in 2 settings and metrics had other names."""
 MANIFEST = "manifest.json"
 REPAIR = "Write a new one of the files that can be read with: phyb doctor RUN --repair"
 State = Literal["fine", "damaged", "missing"]

@@ -63,12 +63,12 @@ class RunFolder(Store):
         Raises:
             DataError: the folder holds a run that cannot be gone on with.
         """
+        if self._format() < FORMAT_VERSION:
+            raise DataError(
+                f"{self.path}: was written by an earlier version of phyb, with which this one cannot go on. It can be "
+                "used with phyb evaluate and phyb report; to train, start again with another --out."
+            )
         if self.config.is_file() and not self.manifest.exists():
-            if self.read_config()["format"] < FORMAT_VERSION:
-                raise DataError(
-                    f"{self.path}: was written by phyb 0.1, whose unfinished runs this version cannot go on with. Its "
-                    "policy and report can still be used; to train on, start again with another --out."
-                )
             raise DataError(f"{self.path}: its manifest is gone. See what is left with: phyb doctor {self.path}")
         self.start()
         remove_leftovers(self.path)
@@ -76,6 +76,13 @@ class RunFolder(Store):
             name = path.relative_to(self.path).as_posix()
             if name not in self.entries:
                 self.drop(name)
+
+    def _format(self) -> int:
+        """The format the folder was written in; this version's for an empty one."""
+        if self.manifest.exists():
+            _ = self.entries  # refuses a manifest that cannot be used
+            return read_json(self.manifest)["format"]
+        return self.read_config()["format"] if self.config.is_file() else FORMAT_VERSION
 
     def save_checkpoint(
         self, state: Any, about: Mapping[str, Any], *, scheduled: bool = True, keep: int = 1, keep_best: int = 0
