@@ -39,8 +39,8 @@ class Ours:
         from phyb.algorithms.problem import make_problem
         from phyb.algorithms.registry import load
         from phyb.data.log import Log
+        from phyb.fields import changed
         from phyb.training import loop
-        from phyb.training.settings import changed
 
         random, rows = np.random.default_rng(0), SIZES["rows"]
         observations = random.normal(size=(rows, SIZES["observations"])).astype(np.float32)
@@ -65,7 +65,7 @@ class Ours:
         for name, hidden in HIDDEN.items():
             kind = load(name)
             config = changed(kind.config_class(), {"policy_hidden": tuple(hidden), "batch_size": SIZES["batch"]})
-            algorithm = kind(config, 1_000_000)
+            algorithm = kind(config, steps=1_000_000)
             state = algorithm.init(jax.random.key(0), problem)
             _, metrics = jax.eval_shape(lambda s, algorithm=algorithm: algorithm.update(s, problem), state)
             self._states[name] = (algorithm, state, {metric: jnp.zeros(x.shape) for metric, x in metrics.items()})

@@ -65,7 +65,7 @@ def hopper_sized(hidden: tuple[int, ...]) -> Problem:
 
 def update_seconds(config: PhyBConfig, problem: Problem, updates: int, repeats: int) -> tuple[float, float]:
     """Seconds of one update inside a compiled chunk, and the FLOP of the matrix products XLA counts in it."""
-    algorithm = PhyB(config, total_steps=10_000)
+    algorithm = PhyB(config, steps=10_000)
     state = algorithm.init(jax.random.key(0), problem)
 
     @eqx.filter_jit

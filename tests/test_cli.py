@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from phyb.algorithms.registry import ALGORITHMS
-from phyb.cli import Train, _data_in, main, parse
-from phyb.training.settings import known_dataset, preset
+from phyb.algorithms.settings import preset
+from phyb.cli import Train, main, parse
 
 TINY = (
     "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --ensemble-size 3 --subset-size 2 "
@@ -29,15 +29,14 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "env_id"),
     [
-        (["logs/liquidation-old/hopper-medium.hdf5"], "Hopper-v5"),
-        (["minari:mujoco/halfcheetah/medium-v0"], "HalfCheetah-v5"),
         (["mine.npz", "--env=Ant-v5"], "Ant-v5"),
         (["hopper-medium.hdf5", "--env", "Pendulum-v1"], "Pendulum-v1"),
         (["mine.npz"], None),
+        (["ant-colony.npz"], None),
     ],
 )
-def test_defaults_come_from_the_environment_or_the_name_of_the_log(words, env_id):
-    command, settings = parse(["train", *words]), preset("cpu", dataset=env_id or "")
+def test_defaults_come_from_the_environment_and_never_from_the_name_of_the_log(words, env_id):
+    command, settings = parse(["train", *words]), preset("cpu", task=env_id)
     assert (command.pool, command.agent, command.training) == (settings.pool, settings.agent, settings.training)
 
 
@@ -72,11 +71,6 @@ def test_the_algorithm_on_the_command_line_decides_which_settings_there_are(caps
     assert "--batch-size" in out
     assert "--pool-size" not in out
     assert "--belief-temperature" not in out
-
-
-def test_the_log_on_the_command_line_is_read_ahead():
-    words = _data_in(["train", "logs/medium-replay.hdf5", "--out", "runs/walker2d-expert", "--env", "Hopper-v5"])
-    assert known_dataset(words) == "hopper-medium-replay"
 
 
 def test_algorithms_lists_what_there_is(capsys):

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import phyb
 from phyb.algorithms.phyb import PhyBConfig
+from phyb.algorithms.settings import Settings, TrainingConfig, preset
 from phyb.belief.backup import BeliefConfig
 from phyb.data.collect import collect_liquidation
 from phyb.dynamics.diagnose import diagnose
@@ -29,7 +30,6 @@ from phyb.errors import (
     UsageError,
 )
 from phyb.storage.lock import locked
-from phyb.training.settings import Settings, TrainingConfig, preset
 
 QUIET = Console(quiet=True)
 LEARNS = Settings(

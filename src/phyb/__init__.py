@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phyb.algorithms.registry import register_algorithm
+    from phyb.algorithms.settings import Settings, preset
     from phyb.data.files import load_log, save_log
     from phyb.data.log import Log
     from phyb.dynamics.registry import register_model
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from phyb.policy.registry import register_actor
     from phyb.registry import use_plugins
     from phyb.training.run import Run, open_run
-    from phyb.training.settings import Settings, preset
 
 __all__ = [
     "Log",
@@ -44,13 +44,13 @@ _HOMES = {
     "Log": "phyb.data.log",
     "Policy": "phyb.policy.policy",
     "Run": "phyb.training.run",
-    "Settings": "phyb.training.settings",
+    "Settings": "phyb.algorithms.settings",
     "evaluate": "phyb.evaluation.evaluate",
     "evaluate_run": "phyb.evaluation.evaluate",
     "load_log": "phyb.data.files",
     "load_policy": "phyb.policy.policy",
     "open_run": "phyb.training.run",
-    "preset": "phyb.training.settings",
+    "preset": "phyb.algorithms.settings",
     "register_actor": "phyb.policy.registry",
     "register_algorithm": "phyb.algorithms.registry",
     "register_model": "phyb.dynamics.registry",

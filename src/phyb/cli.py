@@ -13,14 +13,15 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.registry import find
+from phyb.algorithms.settings import Preset, Settings, TrainingConfig, preset
 from phyb.commands.logs import Collect, Data
 from phyb.commands.paper import Oracle, Reproduce, Verify
 from phyb.commands.runs import Doctor, Evaluate, Report, Select
 from phyb.dynamics.fit import PoolConfig
+from phyb.envs.tasks import choose_task
 from phyb.errors import InterruptedRunError, PhybError, UsageError
 from phyb.interrupt import hard_stop
 from phyb.registry import use_plugins
-from phyb.training.settings import Preset, Settings, TrainingConfig, preset
 
 DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
 
@@ -151,8 +152,8 @@ def parse(arguments: list[str]) -> Any:
         UsageError: an option of an earlier version; the message gives its new name.
     """
     _refuse_old_names(arguments)
-    algorithm, dataset = _word_after("--algorithm", arguments) or "phyb", _data_in(arguments)
-    settings = preset(_preset_in(arguments), algorithm, dataset)
+    algorithm, env = _word_after("--algorithm", arguments) or "phyb", _word_after("--env", arguments)
+    settings = preset(_preset_in(arguments), algorithm, choose_task(None, env).task)
     pool = settings.pool or NoModels()
     train = Train(tyro.MISSING, pool=pool, agent=settings.agent, training=settings.training)
     kind = Train[type(pool), find(algorithm).config_class]
@@ -203,12 +204,6 @@ def _word_after(option: str, arguments: list[str]) -> str:
 def _preset_in(arguments: list[str]) -> Preset:
     name = _word_after("--preset", arguments)
     return name if name in ("cpu", "paper", "released") else "cpu"  # pyright: ignore[reportReturnType]
-
-
-def _data_in(arguments: list[str]) -> str:
-    """What the arguments of train say about the log: where it is, and its simulator."""
-    words = [word for word in arguments[1:] if word.startswith("minari:") or word.endswith((".hdf5", ".h5", ".npz"))]
-    return " ".join([*words[:1], _word_after("--env", arguments)])
 
 
 def _escape(text: str) -> str:

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from phyb.algorithms.problem import Problem, cache_predictions, make_problem, prediction_bytes
 from phyb.algorithms.registry import find
+from phyb.algorithms.settings import Preset, Settings
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
@@ -34,7 +35,7 @@ from phyb.dynamics.rows import split_rows
 from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
 from phyb.envs.liquidation import ENV_ID
-from phyb.envs.tasks import find_task
+from phyb.envs.tasks import choose_task, find_task
 from phyb.errors import DataError, UsageError, memory_errors
 from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
 from phyb.interrupt import StopRequests, stop_requests
@@ -60,7 +61,6 @@ from phyb.training.rows import (
     with_rewards,
 )
 from phyb.training.run import Run
-from phyb.training.settings import Preset, Settings, check_settings, preset
 
 _MEMORY_ADVICE = (
     "Lower --members-at-once while the pool is trained, or --policy-hidden and the batch size afterwards. "
@@ -111,12 +111,10 @@ def train(
         CallbackError: a callback failed; everything so far is saved.
         InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
     """
-    learner = find(algorithm)
-    settings = settings or preset(preset_name, learner, _words_of(data, env))
+    choice = choose_task(data.env_id if isinstance(data, Log) else ENV_ID if data == "liquidation" else None, env)
+    learner = find(algorithm)(settings, preset=preset_name, task=choice.task)
+    settings = learner.settings
     _find_classes(settings)
-    if not isinstance(settings.agent, learner.config_class) or (settings.pool is None) is learner.needs_pool:
-        raise UsageError(f"These settings are not of {learner.name}; take them from preset('cpu', {algorithm!r}).")
-    check_settings(settings)
     stages = Stages(console)
     name = _name_of(data)
     folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{learner.name}-seed{seed}")
@@ -142,8 +140,8 @@ def train(
         env_id = env or (ENV_ID if str(data) == BUILT_IN else None)
         task = find_task(env_id or log.env_id or "")
         termination = choose_termination(log, settings.training.termination, task, stages.warn)
-        reward, agent = rewards.resolve(settings.training.reward), learner(settings.agent, settings.training.steps)
-        job = Job(name, agent, log, task, termination, reward, env_id, settings, seed, folder, stages, stop)
+        reward = rewards.resolve(settings.training.reward)
+        job = Job(name, learner, log, task, termination, reward, env_id, settings, seed, folder, stages, stop)
         if not folder.finished:
             show_memory(log, settings, stages)
         write_or_compare_config(job, preset_name)
@@ -152,7 +150,7 @@ def train(
         stages.message(f"{folder.path}: this run is finished; here is its result.")
         if not folder.report.is_file():
             _write_report(job)
-        return Run(folder.path, algorithm=agent, data=log, cache=cache, console=console)
+        return Run(folder.path, algorithm=learner, data=log, cache=cache, console=console)
 
 
 def _find_classes(settings: Settings) -> None:
@@ -234,11 +232,6 @@ def _name_of(data: str | os.PathLike[str] | Log) -> str:
         return (data.env_id or "log").replace("/", "-").lower()
     name = str(data).removeprefix("minari:")
     return Path(name).stem if Path(name).suffix else name.replace("/", "-")
-
-
-def _words_of(data: str | os.PathLike[str] | Log, env: str | None) -> str:
-    """All that is said about where the log comes from."""
-    return f"{data.env_id if isinstance(data, Log) else data} {env or ''}"
 
 
 def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[HoldoutCheck]]:

@@ -17,13 +17,13 @@ CONFIG = COMBOConfig(policy_hidden=(5,), penalty_weight=3.0, penalty_actions=4)
 
 @pytest.fixture(scope="module")
 def agent():
-    return COMBO(CONFIG, 10), sac.init(sac.SACConfig(hidden=(5,)), jax.random.key(0), OBSERVATIONS, ACTIONS)
+    return COMBO(CONFIG, steps=10), sac.init(sac.SACConfig(hidden=(5,)), jax.random.key(0), OBSERVATIONS, ACTIONS)
 
 
 @pytest.mark.parametrize("where", ["mix", "model"])
 def test_values_are_pressed_down_in_the_batch_and_held_up_in_the_log_only(agent, where):
     _, networks = agent
-    algorithm = COMBO(dataclasses.replace(CONFIG, penalty_states=where), 10)
+    algorithm = COMBO(dataclasses.replace(CONFIG, penalty_states=where), steps=10)
     logged, imagined, key = some_rows(0, 4), some_rows(1, 6), jax.random.key(2)
     found = float(algorithm.penalty(key, networks, logged, imagined)(networks.critics))
 

@@ -12,14 +12,15 @@ import pytest
 from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, make_problem
 from phyb.algorithms.registry import ALGORITHMS, load
+from phyb.algorithms.settings import TrainingConfig, preset
 from phyb.data.log import Log
 from phyb.dynamics.fit import PoolConfig, fit_pool
 from phyb.errors import InterruptedRunError
+from phyb.fields import changed
 from phyb.interrupt import StopRequests
 from phyb.policy.policy import load_policy
 from phyb.training.folder import RunFolder
 from phyb.training.loop import optimize
-from phyb.training.settings import TrainingConfig, changed, preset
 
 STEPS = 300
 TRAINING = TrainingConfig(steps=STEPS, log_every=100, evaluate_every=STEPS, checkpoint_every=STEPS)
@@ -67,7 +68,7 @@ def small(name):
     """The algorithm with its settings for two cores, shrunk."""
     agent = preset("cpu", name).agent
     fields = {field.name for field in dataclasses.fields(agent)}
-    return load(name)(changed(agent, {key: SMALL[key] for key in SMALL if key in fields}), STEPS)
+    return load(name)(changed(agent, {key: SMALL[key] for key in SMALL if key in fields}), steps=STEPS)
 
 
 @pytest.fixture(scope="module")

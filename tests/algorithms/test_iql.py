@@ -40,7 +40,7 @@ def test_at_one_half_the_expectile_is_the_mean():
 
 
 def test_one_update_has_the_losses_of_the_paper(problem):
-    algorithm = IQL(CONFIG, 100)
+    algorithm = IQL(CONFIG, steps=100)
     state = algorithm.init(jax.random.key(0), problem)
     after, told = jax.jit(algorithm.update)(state, problem)
     rows = logged_rows(jax.random.split(state.key)[1], problem, CONFIG)
@@ -72,7 +72,7 @@ def _returns(problem):
 
 
 def test_rows_count_by_their_weight_and_the_gaussian_is_not_squashed(problem):
-    actor, rows = IQL(CONFIG, 100).init(jax.random.key(0), problem).actor, some_rows()
+    actor, rows = IQL(CONFIG, steps=100).init(jax.random.key(0), problem).actor, some_rows()
     only = np.eye(COUNT)[2]
     found = imitation_loss(actor, jnp.full(ACTIONS, -1.0), rows, jnp.asarray(only))
     distance = (np.asarray(rows.actions) - mean_action(actor, rows.observations))[2] / np.exp(-1.0)

@@ -115,7 +115,7 @@ def test_batches_mix_the_log_with_what_was_imagined_in_the_same_units(linear_log
     problem = make_problem(linear_log(episodes=20, steps=5), pool, discount=0.9, horizon=5, termination="none")
     config = ModelConfig(policy_hidden=(4,), batch_size=10, rollout_starts=8, rollout_length=2, rollout_every=2,
                          real_fraction=0.3)  # fmt: skip
-    algorithm = ModelSAC(config, 5)
+    algorithm = ModelSAC(config, steps=5)
     assert config.real_rows == 3
     state = algorithm.init(jax.random.key(0), problem)
     assert int(state.memory.filled) == 0

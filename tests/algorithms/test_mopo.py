@@ -9,7 +9,7 @@ from phyb.algorithms.model_sac import world_of
 from phyb.algorithms.mopo import MOPO, MOPOConfig, uncertainty
 from phyb.algorithms.problem import make_problem
 from phyb.algorithms.sac import SACState
-from phyb.training.settings import preset
+from phyb.algorithms.settings import preset
 
 
 def test_uncertainty_is_the_largest_norm_of_standard_deviations_of_all_members(linear_log, linear_pool):
@@ -24,7 +24,7 @@ def test_uncertainty_is_the_largest_norm_of_standard_deviations_of_all_members(l
     alive, agent = jnp.ones(6, bool), SACState(*[None] * 7)  # pyright: ignore[reportArgumentType]
     found = {}
     for weight in (0.0, 0.5, 2.0):
-        algorithm = MOPO(MOPOConfig(elites=1, uncertainty_weight=weight), 10)
+        algorithm = MOPO(MOPOConfig(elites=1, uncertainty_weight=weight), steps=10)
         step = eqx.filter_jit(algorithm.step)
         found[weight], counts = step(jax.random.key(0), agent, problem, observations, actions, alive)
         np.testing.assert_array_equal(counts, alive)

@@ -36,7 +36,7 @@ def two_actions():
 
 def test_the_example_of_the_page_learns_what_it_says(example):
     problem = make_problem(two_actions(), None, discount=0.9, horizon=1)
-    algorithm = example(example.config_class(policy_hidden=(8,), actor_learning_rate=0.03), 100)
+    algorithm = example(example.config_class(policy_hidden=(8,), actor_learning_rate=0.03), steps=100)
     state, update = algorithm.init(jax.random.key(0), problem), jax.jit(algorithm.update)
     for _ in range(100):
         state, told = update(state, problem)

@@ -13,7 +13,7 @@ from phyb.algorithms import sac
 from phyb.algorithms.model_sac import ModelSAC
 from phyb.algorithms.one_r_two_r import OneRTwoR, OneRTwoRConfig, choose, choose_pooled
 from phyb.algorithms.problem import make_problem
-from phyb.training.settings import preset
+from phyb.algorithms.settings import preset
 
 ROWS = 20_000
 
@@ -100,7 +100,7 @@ def test_pooled_rows_are_whole_transitions(setting):
 
 def test_values_stop_at_the_end_of_an_episode_and_ask_the_learning_critics(setting):
     problem, agent = setting
-    algorithm = OneRTwoR(OneRTwoRConfig(reward_units="range"), 10)
+    algorithm = OneRTwoR(OneRTwoRConfig(reward_units="range"), steps=10)
     rows = jax.tree.map(lambda leaf: leaf[None, :50], problem.rows)
     rows = rows._replace(terminated=jnp.ones((1, 50)))
     found = algorithm._values(jax.random.key(0), agent, problem, rows)

@@ -70,7 +70,7 @@ def constant(critic, number):
 
 @pytest.fixture(scope="module")
 def neutral():
-    return ORAAC(dataclasses.replace(CONFIG, risk="neutral"), STEPS)
+    return ORAAC(dataclasses.replace(CONFIG, risk="neutral"), steps=STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_the_behaviour_learns_at_first_and_the_policy_now_and_then(neutral, star
 
 @pytest.fixture(scope="module")
 def learned(neutral, start, problem):
-    careful = ORAAC(dataclasses.replace(CONFIG, risk="cvar", risk_amount=0.1), STEPS)
+    careful = ORAAC(dataclasses.replace(CONFIG, risk="cvar", risk_amount=0.1), steps=STEPS)
     return {
         "neutral": (neutral, updated(neutral, start, problem, STEPS)),
         "cvar": (careful, updated(careful, start, problem, STEPS)),
@@ -128,7 +128,7 @@ def test_the_value_is_the_mean_of_what_the_action_earns_whatever_the_caution(lea
 
 def test_the_policy_stays_within_reach_of_the_likeliest_logged_action(learned, problem):
     _, state = learned["neutral"]
-    near = ORAAC(dataclasses.replace(CONFIG, reach=0.1), STEPS)
+    near = ORAAC(dataclasses.replace(CONFIG, reach=0.1), steps=STEPS)
     observations = problem.standardizer(problem.starts[:200])
     moved = near.policy(state, problem).actor.mode(observations)
     decoded = state.vae.decode(observations, jnp.zeros((200, 2)))
@@ -142,7 +142,7 @@ def test_what_the_policy_maximises_is_the_risk_measure_of_the_critic(start, prob
         def __call__(self, observations, actions, levels):
             return levels
 
-    actor = ORAAC(CONFIG, STEPS).policy(start, problem).actor
+    actor = ORAAC(CONFIG, steps=STEPS).policy(start, problem).actor
     observations = jnp.zeros((5000, 1))
     for risk, expected in (("neutral", 0.5), ("cvar", 0.05)):
         config = dataclasses.replace(CONFIG, risk=risk, risk_amount=0.1)

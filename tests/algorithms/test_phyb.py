@@ -24,7 +24,7 @@ def problem(linear_pool):
 
 @pytest.fixture(scope="module")
 def algorithm():
-    return PhyB(CONFIG, total_steps=1000)
+    return PhyB(CONFIG, steps=1000)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_the_evaluation_phase_keeps_the_weights_at_the_reference(algorithm, prob
 @pytest.mark.parametrize("vote", ["least", "mean"])
 def test_the_vote_of_the_critics_decides_what_candidates_are_worth(problem, later, vote):
     state = later[0][1]
-    algorithm = PhyB(dataclasses.replace(CONFIG, critic_vote=vote), total_steps=10)
+    algorithm = PhyB(dataclasses.replace(CONFIG, critic_vote=vote), steps=10)
     step, candidates, observations = improvement(algorithm, problem)(state)
     q = state.critics.judge(observations, squash(candidates.draws), vote)
     np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
@@ -134,7 +134,7 @@ def test_the_clone_may_learn_from_the_best_episodes_alone():
     problem = make_problem(log, None, discount=DISCOUNT, horizon=10)
     chosen = {}
     for share in (0.5, 1.0):
-        algorithm = PhyB(dataclasses.replace(CONFIG, clone_best=share, clone_steps=3000), total_steps=10)
+        algorithm = PhyB(dataclasses.replace(CONFIG, clone_best=share, clone_steps=3000), steps=10)
         state = algorithm.init(jax.random.key(0), problem)
         chosen[share] = algorithm.policy(state, problem).act(states[:50])
     np.testing.assert_allclose(chosen[0.5], 0.5, atol=0.1)
@@ -151,7 +151,7 @@ def test_the_evaluation_phase_leaves_the_policy_alone(later):
 
 def test_less_bold_steps_go_less_far(problem, later):
     state = later[0][-1]
-    improve = improvement(PhyB(CONFIG, total_steps=1000), problem)
+    improve = improvement(PhyB(CONFIG, steps=1000), problem)
     bold, shy = (
         improve(state._replace(incumbent=state.incumbent._replace(trust_region_scale=jnp.asarray(share))))[0]
         for share in (1.0, 0.25)
@@ -173,7 +173,7 @@ def test_what_the_pool_says_about_the_log_is_asked_once(problem):
 
 
 def test_targets_from_remembered_predictions_are_those_of_the_models(start, problem):
-    algorithm = PhyB(dataclasses.replace(CONFIG, real_target="belief"), total_steps=10)
+    algorithm = PhyB(dataclasses.replace(CONFIG, real_target="belief"), steps=10)
     assert algorithm.asks_about_log
     target = jax.jit(algorithm._real_target)
     chosen = jnp.arange(40)
@@ -251,7 +251,7 @@ def test_the_options_of_the_paper_and_of_the_released_code_run(problem):
         evaluation_steps=0,
         clone_steps=0,
     )
-    algorithm = PhyB(config, total_steps=10)
+    algorithm = PhyB(config, steps=10)
     before = algorithm.init(jax.random.key(0), problem)
     after, told = jax.jit(algorithm.update)(before, problem)
     assert all(np.all(np.isfinite(value)) for value in told.values())
@@ -262,7 +262,7 @@ def test_the_options_of_the_paper_and_of_the_released_code_run(problem):
 
 def test_the_divergence_falls_over_the_run_to_its_final_share(start, problem):
     config = dataclasses.replace(CONFIG, step_size_scope="state", final_divergence=0.1, evaluation_steps=2)
-    algorithm = PhyB(config, total_steps=12)
+    algorithm = PhyB(config, steps=12)
     update = jax.jit(algorithm.update)
     for step, share in ((2, 1.0), (7, 0.55), (12, 0.1)):
         told = update(start._replace(step=jnp.asarray(step, jnp.int32)), problem)[1]
@@ -284,7 +284,7 @@ def judged(problem):
         evaluation_steps=0,
         clone_steps=0,
     )
-    algorithm = PhyB(config, total_steps=10)
+    algorithm = PhyB(config, steps=10)
     state = algorithm.init(jax.random.key(5), problem)
     return algorithm, state._replace(actor=Actor(jax.random.key(6), 1, 1, (8,)))
 

@@ -34,7 +34,7 @@ PLACES = np.array([[-0.8], [0.0], [0.8]], np.float32)
 
 @pytest.fixture(scope="module")
 def algorithm():
-    return PhyBSearch(CONFIG, total_steps=1000)
+    return PhyBSearch(CONFIG, steps=1000)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_an_end_that_lies_far_beyond_the_discount_is_felt(linear_pool):
     problem = trap(linear_pool, members=members)
     lived = {}
     for steps in (2, 30):
-        algorithm = PhyBSearch(dataclasses.replace(config, episode_steps=steps), total_steps=1000)
+        algorithm = PhyBSearch(dataclasses.replace(config, episode_steps=steps), steps=1000)
         state, _ = after(jax.jit(algorithm.update), algorithm.init(jax.random.key(0), problem), problem, 40)
         policy, here = algorithm.policy(state, problem), np.asarray(problem.starts)
         alive = np.ones(len(here), bool)
@@ -135,7 +135,7 @@ def test_the_disagreement_penalty_keeps_the_policy_where_members_agree(linear_po
         config = dataclasses.replace(
             CONFIG, disagreement_penalty=cost, belief=BeliefConfig(3, 3, noise_samples=1, noise="none")
         )
-        algorithm = PhyBSearch(config, total_steps=1000)
+        algorithm = PhyBSearch(config, steps=1000)
         state, _ = after(jax.jit(algorithm.update), algorithm.init(jax.random.key(0), problem), problem, 40)
         found[cost] = mean_action(state, problem)
     assert found[0.0] > 0.6
@@ -143,14 +143,14 @@ def test_the_disagreement_penalty_keeps_the_policy_where_members_agree(linear_po
 
 
 def test_the_divergence_falls_over_a_run(start, sure):
-    algorithm = PhyBSearch(dataclasses.replace(CONFIG, final_divergence=0.2), total_steps=10)
+    algorithm = PhyBSearch(dataclasses.replace(CONFIG, final_divergence=0.2), steps=10)
     _, told = algorithm.update(start._replace(step=jnp.asarray(10)), sure)
     assert float(told["divergence"]) == pytest.approx(0.2 * CONFIG.target_divergence, rel=0.05)
 
 
 def test_a_run_without_a_clear_gain_goes_back_to_its_start_and_uses_no_key_twice(linear_pool):
     problem = world_of_two_sides(linear_pool, doubt=0.0, ends=0.0)
-    algorithm = PhyBSearch(dataclasses.replace(CONFIG, rollback=True), total_steps=10)
+    algorithm = PhyBSearch(dataclasses.replace(CONFIG, rollback=True), steps=10)
     start = algorithm.init(jax.random.key(0), problem)
     state, _ = algorithm.update(start, problem)
     weak = state._replace(reference=start.reference, step=jnp.asarray(10))

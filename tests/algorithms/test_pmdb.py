@@ -10,9 +10,9 @@ import pytest
 from phyb.algorithms.phyb import PhyB, PhyBConfig
 from phyb.algorithms.pmdb import PMDB, PMDBConfig
 from phyb.algorithms.problem import make_problem
+from phyb.algorithms.settings import check_settings, preset
 from phyb.belief.backup import Belief, BeliefConfig
 from phyb.data.log import Log
-from phyb.training.settings import check_settings, preset
 from phyb.world.model import Imagined
 
 SMALL = {"policy_hidden": (8,), "real_batch_size": 16, "rollouts": 12, "clone_steps": 20}
@@ -39,8 +39,11 @@ def same(one, other):
 
 
 def test_it_takes_the_same_updates_as_phyb_with_the_kth_minimum(problem):
-    phyb, pmdb = PhyB(PhyBConfig(belief=BELIEF, **SMALL), 100), PMDB(PMDBConfig(belief=BELIEF, **SMALL), 100)
-    other = PhyB(PhyBConfig(belief=dataclasses.replace(BELIEF, weight_rule="uniform"), **SMALL), 100)
+    phyb, pmdb = (
+        PhyB(PhyBConfig(belief=BELIEF, **SMALL), steps=100),
+        PMDB(PMDBConfig(belief=BELIEF, **SMALL), steps=100),
+    )
+    other = PhyB(PhyBConfig(belief=dataclasses.replace(BELIEF, weight_rule="uniform"), **SMALL), steps=100)
     state = phyb.init(jax.random.key(0), problem)
     ours, theirs, others = (jax.jit(learner.update) for learner in (phyb, pmdb, other))
     for _ in range(3):
@@ -70,7 +73,7 @@ def test_the_published_preset_differs_from_phybs_where_the_papers_do():
 
 @pytest.mark.parametrize(("chance", "seen"), [(0.0, {1}), (1.0, {0, 1, 2, 3})])
 def test_rollouts_stray_to_any_drawn_member_with_their_chance(problem, chance, seen):
-    learner = PMDB(PMDBConfig(belief=BELIEF, stray_probability=chance, **SMALL), 100)
+    learner = PMDB(PMDBConfig(belief=BELIEF, stray_probability=chance, **SMALL), steps=100)
     state, rows = learner.init(jax.random.key(0), problem), SMALL["rollouts"]
     weights = jnp.zeros((4, rows)).at[1].set(1.0)
     imagined = Imagined(

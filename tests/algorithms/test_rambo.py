@@ -57,7 +57,7 @@ def test_outcomes_above_the_average_become_less_likely(linear_log, linear_pool):
     # Member 0 says that everything pays 1, member 1 that it pays -1; nothing else happens.
     pool = linear_pool(np.zeros((2, 4, 4)), [[0, 0, 0, 1.0], [0, 0, 0, -1.0]], log_std=np.log(0.5))
     problem = make_problem(linear_log(episodes=30, steps=5), pool, discount=0.9, horizon=5, termination="none")
-    algorithm = RAMBO(dataclasses.replace(SMALL, adversary_weight=1e6), 100)  # the log has no say
+    algorithm = RAMBO(dataclasses.replace(SMALL, adversary_weight=1e6), steps=100)  # the log has no say
     state = algorithm.init(jax.random.key(0), problem)
     silent = jax.tree.map(jnp.zeros_like, state.agent.sac.critics)  # values of 0: the reward alone is the advantage
     agent = state.agent._replace(sac=state.agent.sac._replace(critics=silent))
@@ -82,7 +82,7 @@ def test_outcomes_above_the_average_become_less_likely(linear_log, linear_pool):
 
 
 def test_without_weight_the_models_only_fit_the_log_better(problem):
-    algorithm = RAMBO(dataclasses.replace(SMALL, adversary_weight=0.0, adversary_learning_rate=3e-3), 100)
+    algorithm = RAMBO(dataclasses.replace(SMALL, adversary_weight=0.0, adversary_learning_rate=3e-3), steps=100)
     state = algorithm.init(jax.random.key(0), problem)
     step = jax.jit(lambda state: algorithm.attack(state, problem)[0])
     after = state
@@ -100,7 +100,7 @@ def first_bias(members):
 
 
 def test_the_elites_learn_in_turn_with_the_policy_and_the_pool_stays(problem):
-    algorithm = RAMBO(dataclasses.replace(SMALL, adversary_every=2), 100)
+    algorithm = RAMBO(dataclasses.replace(SMALL, adversary_every=2), steps=100)
     states, told = [algorithm.init(jax.random.key(0), problem)], {}
     biases = first_bias(problem.world.pool.members)
     np.testing.assert_array_equal(first_bias(states[0].members), biases[jnp.array([1, 2])])
@@ -117,7 +117,7 @@ def test_the_elites_learn_in_turn_with_the_policy_and_the_pool_stays(problem):
 
 
 def test_rollouts_follow_the_models_as_they_are_now(problem):
-    algorithm = RAMBO(SMALL, 100)
+    algorithm = RAMBO(SMALL, steps=100)
     members = jax.tree.map(lambda leaf: leaf[:2], problem.world.pool.members)
     moved = eqx.tree_at(lambda m: m.trunk.biases[0], members, replace_fn=lambda bias: bias.at[:, 0].add(7.0))
     rows = jax.tree.map(lambda leaf: leaf[:6], problem.rows)

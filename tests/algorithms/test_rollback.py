@@ -104,7 +104,7 @@ def members_who_pay(linear_pool, problem, wages):
 def test_a_run_rolls_back_if_the_models_agree_that_it_has_lost(linear_pool, wages, verdict):
     """The new policy takes larger actions than the one before."""
     problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), wages)
-    algorithm = PhyB(dataclasses.replace(CONFIG, rollback=True), total_steps=10)
+    algorithm = PhyB(dataclasses.replace(CONFIG, rollback=True), steps=10)
     start = algorithm.init(jax.random.key(0), problem)
     moved = leaning(start.actor, 1.0)
     late = start._replace(actor=moved, reference=SlowAverage.start(moved))
@@ -116,7 +116,7 @@ def test_a_run_rolls_back_if_the_models_agree_that_it_has_lost(linear_pool, wage
     assert (
         float(algorithm.before_evaluation(start, problem).incumbent.trust_region_scale) == 1.0
     )  # nothing has been tried yet
-    assert eqx.tree_equal(PhyB(CONFIG, total_steps=10).before_evaluation(late, problem), late)
+    assert eqx.tree_equal(PhyB(CONFIG, steps=10).before_evaluation(late, problem), late)
     last = jax.jit(algorithm.before_evaluation)(late._replace(step=jnp.asarray(10)), problem)
     assert eqx.tree_equal(last.reference.average, moved if verdict == "gained" else start.actor)
     before = late._replace(step=jnp.asarray(10), incumbent=late.incumbent._replace(improved=jnp.ones((), bool)))
@@ -126,7 +126,7 @@ def test_a_run_rolls_back_if_the_models_agree_that_it_has_lost(linear_pool, wage
 
 def test_one_model_is_no_witness_and_the_start_is_deployed(linear_pool):
     problem = members_who_pay(linear_pool, world_of_two_sides(linear_pool, doubt=0.0, ends=0.0), [0.5])
-    algorithm = PhyB(dataclasses.replace(CONFIG, rollback=True), total_steps=10)
+    algorithm = PhyB(dataclasses.replace(CONFIG, rollback=True), steps=10)
     start = algorithm.init(jax.random.key(0), problem)
     late = start._replace(reference=SlowAverage.start(leaning(start.actor, 1.0)))
     on_the_way, last = (

@@ -20,6 +20,7 @@ from rich.console import Console
 import phyb
 from phyb.algorithms.phyb import PhyB, PhyBConfig
 from phyb.algorithms.problem import make_problem
+from phyb.algorithms.settings import Settings, TrainingConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.cli import main
 from phyb.data.log import Log
@@ -35,7 +36,6 @@ from phyb.training.config import write_or_compare_config
 from phyb.training.folder import POLICY_FILES, RunFolder
 from phyb.training.job import Job
 from phyb.training.progress import Stages
-from phyb.training.settings import Settings, TrainingConfig
 
 QUIET = Console(quiet=True)
 POOL = PoolConfig(pool_size=2, model_hidden=())
@@ -68,7 +68,7 @@ def write_run(folder, log, action, problem):
     folder = RunFolder(folder)
     folder.open()
     ending = Termination("none", "none")
-    algorithm = PhyB(SETTINGS.agent, 20)
+    algorithm = PhyB(SETTINGS.agent, steps=20)
     stages, stop = Stages(QUIET), StopRequests()
     job = Job("halving", algorithm, log, None, ending, None, "X-v0", SETTINGS, 0, folder, stages, stop)
     write_or_compare_config(job, "cpu")

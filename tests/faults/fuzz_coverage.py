@@ -22,7 +22,7 @@ except ImportError:
 PYTHON_READERS = (
     "phyb.data",
     "phyb.storage",
-    "phyb.training.settings",
+    "phyb.algorithms.settings",
     "phyb.training.folder",
     "phyb.training.records",
 )

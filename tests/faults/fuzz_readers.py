@@ -21,6 +21,7 @@ import fuzz_mutators as mutators
 from log_examples import example_log, file_arrays  # pyright: ignore[reportMissingImports]
 from run_folders import config, diagnostics, metrics, result, write_run  # pyright: ignore[reportMissingImports]
 
+from phyb.algorithms.settings import Settings, preset
 from phyb.data import load_log, save_log
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
@@ -30,7 +31,6 @@ from phyb.storage.files import read_json
 from phyb.storage.trees import load_arrays, load_tree, read_about, save_tree
 from phyb.training.folder import RunFolder
 from phyb.training.records import read_run
-from phyb.training.settings import Settings, preset
 
 Damage = Callable[[random.Random, bytes], bytes]
 Files = dict[str, bytes]

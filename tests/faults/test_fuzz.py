@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as options
 from hypothesis import strategies as st
 
+from phyb.algorithms.settings import Settings
 from phyb.data import load_log
 from phyb.errors import DataError
 from phyb.networks import Standardizer
@@ -27,7 +28,6 @@ from phyb.storage.files import read_json, write_json
 from phyb.storage.trees import load_arrays, load_tree, read_about
 from phyb.training.folder import RunFolder
 from phyb.training.records import read_run
-from phyb.training.settings import Settings
 
 NAMES = (
     *("log.hdf5", "log.npz", "read_json", "settings", "load_arrays", "read_about", "load_tree", "load_policy"),

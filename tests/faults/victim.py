@@ -17,11 +17,11 @@ from pathlib import Path
 from rich.console import Console
 
 from phyb.algorithms.phyb import PhyBConfig
+from phyb.algorithms.settings import Settings, TrainingConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.dynamics.fit import PoolConfig
 from phyb.pipeline import train
 from phyb.training.progress import Stages
-from phyb.training.settings import Settings, TrainingConfig
 
 SETTINGS = Settings(
     pool=PoolConfig(

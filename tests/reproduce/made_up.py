@@ -4,9 +4,9 @@ import dataclasses
 import sys
 from pathlib import Path
 
+from phyb.algorithms.settings import preset
 from phyb.reproduce.plan import Planned
 from phyb.reproduce.table2 import Comparison, Outcome, compare
-from phyb.training.settings import preset
 
 SCORES = {"phyb": (101.0, 102.0, 100.0, 101.0), "cql": (90.0, 88.0, 101.0, 89.0), "bc": (0.0, 0.0, 0.0, 0.0)}
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from phyb.algorithms.registry import ALGORITHMS
+from phyb.algorithms.settings import preset
 from phyb.cli import parse
 from phyb.errors import UsageError
+from phyb.fields import changed
 from phyb.reproduce.plan import options_of, plan_runs
 from phyb.reproduce.table2 import ROWS, quick_changes
-from phyb.training.settings import changed, preset
 
 HERE = [name for name in ROWS if name in ALGORITHMS]
 

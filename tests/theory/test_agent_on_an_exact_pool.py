@@ -92,7 +92,7 @@ def trained():
     )
     pool = cast(Pool, TablePool(jnp.asarray(successors()), jnp.asarray(REWARDS)))
     problem = make_problem(log_of(2000), pool, discount=DISCOUNT, horizon=1000, termination="none")
-    agent = PhyB(config, STEPS)
+    agent = PhyB(config, steps=STEPS)
     state = agent.init(jax.random.key(0), problem)
     state = jax.jit(lambda s: jax.lax.fori_loop(0, STEPS, lambda _, s: agent.update(s, problem)[0], s))(state)
     return agent, state, problem

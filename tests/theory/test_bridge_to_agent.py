@@ -111,7 +111,7 @@ def agent(log, pool):
         reference_rate=0.01,
         clone_steps=0,
     )
-    algorithm = PhyB(config, UPDATES)
+    algorithm = PhyB(config, steps=UPDATES)
 
     def train(key):
         state = algorithm.init(key, problem)

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from phyb.algorithms.settings import TrainingConfig
 from phyb.errors import CallbackError, DivergenceError, InterruptedRunError
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.training.folder import RunFolder
 from phyb.training.loop import optimize
-from phyb.training.settings import TrainingConfig
 
 CONFIG = TrainingConfig(steps=20, log_every=5, evaluate_every=10, checkpoint_every=10, keep_checkpoints=2)
 

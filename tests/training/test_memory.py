@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
+from phyb.algorithms.settings import Settings, preset
 from phyb.errors import MemoryShortError
+from phyb.fields import changed
 from phyb.training import memory
 from phyb.training.memory import Need, available, check, estimate, line
-from phyb.training.settings import Settings, changed, preset
 
 GIB = 2**30
 

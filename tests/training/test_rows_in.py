@@ -12,6 +12,7 @@ from rich.console import Console
 import phyb
 from phyb.algorithms.phyb import PhyBConfig
 from phyb.algorithms.problem import make_problem
+from phyb.algorithms.settings import Settings, TrainingConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.data import save_log
 from phyb.data.collect import collect_liquidation
@@ -23,7 +24,6 @@ from phyb.errors import MemoryShortError
 from phyb.storage import mapped
 from phyb.training import rows as rows_module
 from phyb.training.rows import RowsIn, load_rows, move_rows
-from phyb.training.settings import Settings, TrainingConfig
 
 POOL = PoolConfig(pool_size=2, model_hidden=(8,), model_steps=20, model_check_every=10)
 TINY = Settings(

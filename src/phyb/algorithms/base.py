@@ -4,26 +4,50 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from phyb.algorithms import settings as presets_of
 from phyb.algorithms.problem import Problem
+from phyb.algorithms.settings import Settings
 from phyb.belief.backup import Value
 from phyb.data.dataset import Rows
+from phyb.envs.tasks import Task
+from phyb.errors import UsageError
+from phyb.fields import Changes, Count, Fraction, Layers, Positive, Share
 from phyb.policy.policy import Policy
 
 Config = TypeVar("Config")
 State = TypeVar("State")
 Metrics = dict[str, Array]
-Changes = Mapping[str, Any]
-"""Settings by name that differ from their defaults; a group of settings is a mapping of its own."""
+RewardUnits = Literal["raw", "range", "returns"]
 
 
 class Algorithm(Generic[Config, State]):
     """An algorithm with its settings; `init`, `update` and `policy` are pure functions of what they are given.
+
+    Equal algorithms share their compiled code: equality depends on the class, its own settings and the number of
+    updates alone.
+
+    Args:
+        settings: settings of the algorithm itself, an instance of `config_class`; or all settings of a run. None takes
+            a preset.
+        preset: where settings that are not given come from.
+        task: what the log is about: a task, its name or the id of its environment. None leaves it to the log.
+        dataset: a data set of D4RL whose published settings the preset "paper" takes.
+        changes: single settings, named as on the command line: `PhyB(subset_size=3, steps=50_000)`.
+
+    Attributes:
+        settings: every setting of a run.
+        config: those of the algorithm, `settings.agent`.
+        total_steps: updates of a run.
+        preset: the name of the preset, or "" where all settings were given.
+
+    Raises:
+        UsageError: a setting is not known, cannot have its value, or has no effect beside the others.
 
     Class attributes say the rest: `name` on the command line and in folder names; `config_class`, the dataclass of
     its settings; `needs_pool`, whether a pool of models is trained first; `presets`, what each preset changes in the
@@ -39,9 +63,42 @@ class Algorithm(Generic[Config, State]):
     tasks: ClassVar[Mapping[str, Mapping[str, Changes]]] = {}
     datasets: ClassVar[Mapping[str, Changes]] = {}
 
-    def __init__(self, config: Config, total_steps: int) -> None:
-        self.config = config
-        self.total_steps = total_steps
+    def __init__(
+        self,
+        settings: Config | Settings | None = None,
+        *,
+        preset: str = "cpu",
+        task: Task | str | None = None,
+        dataset: str = "",
+        **changes: Any,
+    ) -> None:
+        if isinstance(settings, Settings):
+            base = settings
+        else:
+            base = presets_of.preset(preset, type(self), task, dataset)
+            base = base if settings is None else dataclasses.replace(base, agent=settings)
+        if not isinstance(base.agent, self.config_class) or (base.pool is None) is self.needs_pool:
+            raise UsageError(f"These settings are not of {self.name}; take them from preset('cpu', {self.name!r}).")
+        self._given = (settings, task, dataset, changes)
+        self.preset = "" if isinstance(settings, Settings) else preset
+        self.settings = base.with_changes(**changes)
+        self.config: Config = self.settings.agent
+        self.total_steps = self.settings.training.steps
+        self.setup()
+
+    def setup(self) -> None:
+        """Build what follows from the settings alone, such as optimisers; called once."""
+
+    def for_task(self, task: Task | str | None, dataset: str = "") -> Self:
+        """The same algorithm, with the same changes, on the preset of a task and data set where it names none itself.
+
+        An algorithm that was given all settings stays as it is.
+        """
+        settings, own_task, own_dataset, changes = self._given
+        if isinstance(settings, Settings):
+            return self
+        task, dataset = own_task if own_task is not None else task, own_dataset or dataset
+        return type(self)(settings, preset=self.preset, task=task, dataset=dataset, **changes)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (self.config, self.total_steps) == (other.config, other.total_steps)
@@ -63,7 +120,7 @@ class Algorithm(Generic[Config, State]):
         raise NotImplementedError
 
     def before_evaluation(self, state: State, problem: Problem) -> State:
-        """What to go on with, asked before every look at the policy; if not said otherwise, the state as it is."""
+        """The state to go on with, asked before every evaluation; if not said otherwise, the state as it is."""
         return state
 
     def policy(self, state: State, problem: Problem) -> Policy:
@@ -74,8 +131,8 @@ class Algorithm(Generic[Config, State]):
     def value(self, state: State, problem: Problem) -> Value | None:
         """V of standardised observations in the units of `problem.rows.rewards`; None where none is learned.
 
-        It is a module or another tree of arrays that can be called. With it and a pool the policy is also judged under
-        the belief.
+        It is a module or another tree of arrays that can be called. With it and a pool the policy is also evaluated
+        under the belief.
         """
         return None
 
@@ -87,13 +144,13 @@ class AlgorithmConfig:
     actor: str = "tanh-gaussian"
     """Kind of the policy's network: tanh-gaussian, a name that was registered, or package.module:Class; see
     docs/extending.md."""
-    policy_hidden: tuple[int, ...] = (256, 256)
+    policy_hidden: Layers = (256, 256)
     """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Rows per update. Larger is smoother and slower."""
-    actor_learning_rate: float = 3e-4
+    actor_learning_rate: Positive = 3e-4
     """Step of the actor's optimiser. Lower is steadier and slower."""
-    actor_decay: float = 1.0
+    actor_decay: Fraction = 1.0
     """Share of its learning rate that the actor has left at the end of the run, after half a cosine. 1 keeps it
     constant, 0 lets the policy come to rest."""
 
@@ -102,12 +159,12 @@ class AlgorithmConfig:
 class CriticConfig(AlgorithmConfig):
     """Settings of algorithms that learn values."""
 
-    critic_learning_rate: float = 3e-4
+    critic_learning_rate: Positive = 3e-4
     """Step of the critics' optimiser. Lower is steadier, higher tracks a changing policy."""
-    target_rate: float = 5e-3
+    target_rate: Share = 5e-3
     """Share by which the target critics follow per update. Lower is steadier and slower."""
-    reward_units: Literal["log", "range", "returns"] = "log"
-    """log: rewards as they are, which most papers take; range: divided by their range, so that other settings mean the
+    reward_units: RewardUnits = "raw"
+    """raw: rewards as they are, which most papers take; range: divided by their range, so that other settings mean the
     same whatever the log's units; returns: times 1000 / the range of the returns of episodes. In larger units entropy,
     penalties and imitation count less beside values."""
 
@@ -131,7 +188,7 @@ def locomotion_tasks(
 
 def reward_factor(problem: Problem, units: str) -> Float[Array, ""]:
     """What the problem's rewards, which are divided by their range, are multiplied by to be in these units."""
-    return {"log": problem.reward_scale, "returns": 1000.0 / problem.return_range}.get(units, jnp.ones(()))
+    return {"raw": problem.reward_scale, "returns": 1000.0 / problem.return_range}.get(units, jnp.ones(()))
 
 
 def logged_rows(key: PRNGKeyArray, problem: Problem, config: CriticConfig) -> Rows:

@@ -61,9 +61,10 @@ class BC(Algorithm[BCConfig, BCState]):
     presets = PRESETS
     tasks = locomotion_tasks(BCConfig, PRESETS, steps=20_000)
 
-    def __init__(self, config: BCConfig, total_steps: int) -> None:
-        super().__init__(config, total_steps)
-        self._optimizer = decaying(config.actor_learning_rate, config.actor_decay, total_steps)
+    def setup(self) -> None:
+        """The optimiser."""
+        cfg = self.config
+        self._optimizer = decaying(cfg.actor_learning_rate, cfg.actor_decay, self.total_steps)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> BCState:
         """A fresh actor."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
@@ -29,6 +29,7 @@ from phyb.algorithms.model_sac import (
 )
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
+from phyb.fields import Fraction, Layers, not_if
 from phyb.policy.critics import Critics
 
 
@@ -36,15 +37,11 @@ from phyb.policy.critics import Critics
 class COMBOConfig(ModelConfig, ConservativeConfig):
     """Settings of COMBO; the defaults are published ones."""
 
-    policy_hidden: tuple[int, ...] = (256, 256, 256)
-    actor_decay: float = 0.0
-    real_fraction: float = 0.5
-    penalty_states: Literal["mix", "model"] = "mix"
+    policy_hidden: Layers = (256, 256, 256)
+    actor_decay: Fraction = 0.0
+    real_fraction: Fraction = 0.5
+    penalty_states: Annotated[Literal["mix", "model"], not_if("penalty_weight", 0.0)] = "mix"
     """Where values are pressed down: mix, at all states of a batch; model, at imagined ones only."""
-
-    def __post_init__(self) -> None:
-        ModelConfig.__post_init__(self)
-        ConservativeConfig.__post_init__(self)
 
 
 PRESETS = {

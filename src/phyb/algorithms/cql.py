@@ -11,7 +11,7 @@ s, each divided by its density. The target of the critics has no entropy in it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from phyb.algorithms.base import (
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
+from phyb.fields import Count, Layers, NonNegative, Positive, Whole, not_if
 from phyb.policy.actor import Actor, unsquash
 from phyb.policy.critics import Critics, PolicyValue
 
@@ -39,30 +40,26 @@ from phyb.policy.critics import Critics, PolicyValue
 class ConservativeConfig(CriticConfig):
     """Settings of the penalty."""
 
-    penalty_weight: float = 5.0
+    penalty_weight: NonNegative = 5.0
     """w. Higher stays closer to the log, and values are lower; 0 is SAC without entropy in its targets."""
-    penalty_actions: int = 10
+    penalty_actions: Annotated[Count, not_if("penalty_weight", 0.0)] = 10
     """Actions drawn from each of the three sources. More estimate the integral better and cost time."""
-    penalty_temperature: float = 1.0
+    penalty_temperature: Annotated[Positive, not_if("penalty_weight", 0.0)] = 1.0
     """Q is divided by it inside the exponential. Lower presses only the highest values down."""
-    penalty_groups: Literal["all", "triples"] = "all"
+    penalty_groups: Annotated[Literal["all", "triples"], not_if("penalty_weight", 0.0)] = "all"
     """all: one integral from all actions drawn; triples: one from each three actions, one of a source, averaged, which
     is what a widely used implementation computes."""
-
-    def __post_init__(self) -> None:
-        if self.penalty_weight < 0 or self.penalty_actions < 1 or self.penalty_temperature <= 0:
-            raise ValueError("penalty_weight must be 0 or more, penalty_actions 1 or more, penalty_temperature above 0")
 
 
 @dataclasses.dataclass(frozen=True)
 class CQLConfig(ConservativeConfig):
     """Settings of CQL."""
 
-    policy_hidden: tuple[int, ...] = (256, 256, 256)
-    actor_learning_rate: float = 1e-4
-    temperature_learning_rate: float = 1e-4
+    policy_hidden: Layers = (256, 256, 256)
+    actor_learning_rate: Positive = 1e-4
+    temperature_learning_rate: Positive = 1e-4
     """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
-    clone_steps: int = 0
+    clone_steps: Whole = 0
     """Updates at the start in which the actor imitates the log instead of following the critics."""
 
 
@@ -179,12 +176,13 @@ class CQL(Algorithm[CQLConfig, CQLState]):
     presets = PRESETS
     tasks = locomotion_tasks(CQLConfig, PRESETS, steps=10_000)
 
-    def __init__(self, config: CQLConfig, total_steps: int) -> None:
-        super().__init__(config, total_steps)
+    def setup(self) -> None:
+        """The optimisers."""
+        cfg, steps = self.config, self.total_steps
         self._optimizers = sac.Optimizers(
-            decaying(config.actor_learning_rate, config.actor_decay, total_steps),
-            decaying(config.critic_learning_rate, 1.0, total_steps),
-            decaying(config.temperature_learning_rate, 1.0, total_steps),
+            decaying(cfg.actor_learning_rate, cfg.actor_decay, steps),
+            decaying(cfg.critic_learning_rate, 1.0, steps),
+            decaying(cfg.temperature_learning_rate, 1.0, steps),
         )
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> CQLState:

@@ -13,7 +13,7 @@ pi is a Gaussian around tanh(mean) whose width does not depend on the state; it 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from phyb.algorithms.base import (
     Algorithm,
     CriticConfig,
     Metrics,
+    RewardUnits,
     decaying,
     locomotion_tasks,
     logged_rows,
@@ -33,6 +34,7 @@ from phyb.algorithms.base import (
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.td3 import critic_loss
 from phyb.data.dataset import Rows
+from phyb.fields import Fraction, NonNegative, OpenFraction, Positive, not_if
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Gaussian
 from phyb.policy.critics import Critics, ScaledValue, ValueNetwork
@@ -43,21 +45,15 @@ from phyb.policy.registry import make_actor
 class IQLConfig(CriticConfig):
     """Settings of IQL; the defaults are those published for locomotion."""
 
-    actor_decay: float = 0.0
-    reward_units: Literal["log", "range", "returns"] = "returns"
-    expectile: float = 0.7
+    actor_decay: Fraction = 0.0
+    reward_units: RewardUnits = "returns"
+    expectile: OpenFraction = 0.7
     """tau. 0.5 values the behaviour itself; towards 1 only the best logged actions count, and luck is taken for
     skill."""
-    sharpness: float = 3.0
+    sharpness: NonNegative = 3.0
     """beta. 0 imitates all actions alike; higher imitates only those that are better than the value."""
-    largest_weight: float = 100.0
+    largest_weight: Annotated[Positive, not_if("sharpness", 0.0)] = 100.0
     """Most that one row may count in the imitation. Lower is steadier."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.expectile < 1.0:
-            raise ValueError(f"expectile must lie between 0 and 1, both excluded, found {self.expectile}")
-        if self.sharpness < 0 or self.largest_weight <= 0:
-            raise ValueError("sharpness must be 0 or more, and largest_weight above 0")
 
 
 PRESETS = {
@@ -111,10 +107,11 @@ class IQL(Algorithm[IQLConfig, IQLState]):
     presets = PRESETS
     tasks = locomotion_tasks(IQLConfig, PRESETS, steps=50_000)
 
-    def __init__(self, config: IQLConfig, total_steps: int) -> None:
-        super().__init__(config, total_steps)
-        self._actor_optimizer = decaying(config.actor_learning_rate, config.actor_decay, total_steps)
-        self._critic_optimizer = optax.adam(config.critic_learning_rate)
+    def setup(self) -> None:
+        """The optimisers."""
+        cfg = self.config
+        self._actor_optimizer = decaying(cfg.actor_learning_rate, cfg.actor_decay, self.total_steps)
+        self._critic_optimizer = optax.adam(cfg.critic_learning_rate)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> IQLState:
         """Fresh networks."""

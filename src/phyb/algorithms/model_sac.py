@@ -22,6 +22,7 @@ from phyb.algorithms.phyb_presets import TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
+from phyb.fields import Count, Fraction, Positive, Whole
 from phyb.policy.actor import Actor
 from phyb.policy.cloning import clone
 from phyb.policy.critics import Critics, PolicyValue
@@ -32,27 +33,27 @@ from phyb.world.model import WorldModel
 class ModelConfig(CriticConfig):
     """Settings of SAC on logged and imagined rows."""
 
-    actor_learning_rate: float = 1e-4
-    temperature_learning_rate: float = 1e-4
+    actor_learning_rate: Positive = 1e-4
+    temperature_learning_rate: Positive = 1e-4
     """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
-    initial_temperature: float = 1.0
+    initial_temperature: Positive = 1.0
     """Worth of entropy at the start, in the units of the rewards; it is learned from there on."""
-    clone_steps: int = 0
+    clone_steps: Whole = 0
     """Updates before the first in which the actor is fitted to the logged actions."""
 
     # --- Imagination ---
-    real_fraction: float = 0.05
+    real_fraction: Fraction = 0.05
     """Share of logged rows in a batch; the rest is imagined. Higher trusts the log more than the models. There is at
     least one row of each."""
-    rollout_length: int = 5
+    rollout_length: Count = 5
     """Steps of an imagined rollout. Higher sees more of where the policy leads, lower stays nearer to the data."""
-    rollout_starts: int = 50_000
+    rollout_starts: Count = 50_000
     """Logged states from which rollouts start at a time. More make better use of the models and cost time."""
-    rollout_every: int = 1000
+    rollout_every: Count = 1000
     """Updates between two rounds of rollouts. Lower follows the policy more closely and costs time."""
-    rollout_rounds: int = 5
+    rollout_rounds: Count = 5
     """Rounds of rollouts that are remembered. Higher keeps rows of older policies."""
-    elites: int = 5
+    elites: Count = 5
     """Models, those with the lowest hold-out loss, that rollouts follow. More vary more and are worse models."""
 
     def __post_init__(self) -> None:
@@ -130,16 +131,19 @@ Config = TypeVar("Config", bound=ModelConfig)
 class ModelSAC(Algorithm[Config, ModelState]):
     """Soft actor-critic on logged and imagined rows."""
 
+    name = "model-sac"
+    config_class = ModelConfig
     needs_pool = True
     backup_entropy: ClassVar[bool] = True
     """Whether the target of the critics counts entropy."""
 
-    def __init__(self, config: Config, total_steps: int) -> None:
-        super().__init__(config, total_steps)
+    def setup(self) -> None:
+        """The optimisers."""
+        cfg, steps = self.config, self.total_steps
         self._optimizers = sac.Optimizers(
-            decaying(config.actor_learning_rate, config.actor_decay, total_steps),
-            decaying(config.critic_learning_rate, 1.0, total_steps),
-            decaying(config.temperature_learning_rate, 1.0, total_steps),
+            decaying(cfg.actor_learning_rate, cfg.actor_decay, steps),
+            decaying(cfg.critic_learning_rate, 1.0, steps),
+            decaying(cfg.temperature_learning_rate, 1.0, steps),
         )
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> ModelState:

@@ -28,6 +28,7 @@ from phyb.algorithms.model_sac import (
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
+from phyb.fields import Fraction, NonNegative
 from phyb.world.model import WorldModel
 
 
@@ -35,8 +36,8 @@ from phyb.world.model import WorldModel
 class MOPOConfig(ModelConfig):
     """Settings of MOPO; the defaults are published ones."""
 
-    actor_decay: float = 0.0
-    uncertainty_weight: float = 0.5
+    actor_decay: Fraction = 0.0
+    uncertainty_weight: NonNegative = 0.5
     """w, price of one unit of uncertainty in the units of the log's rewards. Higher keeps to where the models are sure;
     0 trusts them everywhere."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from phyb.algorithms.model_sac import (
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
+from phyb.fields import Count, Fraction, Whole, not_if, only_if
 from phyb.policy.quantile import Risk, check_risk, distort
 
 
@@ -41,18 +42,18 @@ from phyb.policy.quantile import Risk, check_risk, distort
 class OneRTwoRConfig(ModelConfig):
     """Settings of 1R2R; the defaults are published ones."""
 
-    real_fraction: float = 0.5
-    clone_steps: int = 200_000
+    real_fraction: Fraction = 0.5
+    clone_steps: Whole = 200_000
 
     # --- Caution ---
-    outcomes: int = 10
+    outcomes: Count = 10
     """Outcomes drawn for each imagined step. More show rarer ones and cost time."""
     risk: Risk = "cvar"
     """Which outcome is followed: cvar, one of the worst share; wang, any, bad ones more often; neutral, any."""
-    risk_amount: float = 0.9
+    risk_amount: Annotated[float, not_if("risk", "neutral")] = 0.9
     """cvar: the share of outcomes that may be followed, lower is more cautious. wang: higher is more cautious; 0.1, 0.5
     and 0.75 are about what 0.9, 0.7 and 0.5 are for cvar."""
-    tail: Literal["each", "pooled"] = "each"
+    tail: Annotated[Literal["each", "pooled"], only_if("risk", "cvar")] = "each"
     """With cvar, each: every rollout follows one of its own worst outcomes; pooled: the worst outcomes of all rollouts
     are put together and as many as there are rollouts drawn from them, so that some states go on more than once and
     others not at all (the released code)."""

@@ -8,7 +8,7 @@ update, in the order of the code: VAE, critic towards the slow copies' distribut
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ from phyb.algorithms.base import (
 )
 from phyb.algorithms.problem import Problem
 from phyb.data.dataset import Rows
+from phyb.fields import Count, Layers, NonNegative, Positive, Whole, not_if
 from phyb.networks import MLP, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
 from phyb.policy.quantile import QuantileCritic, Risk, check_risk, distort, quantile_huber_loss
@@ -40,44 +41,44 @@ class ORAACConfig(CriticConfig):
 
     actor: Literal["perturbed-decoder"] = "perturbed-decoder"
     """Its own kind of policy."""
-    batch_size: int = 128
-    actor_learning_rate: float = 1e-4
-    critic_learning_rate: float = 1e-3
+    batch_size: Count = 128
+    actor_learning_rate: Positive = 1e-4
+    critic_learning_rate: Positive = 1e-3
 
     # --- Caution ---
     risk: Risk = "cvar"
     """What the policy maximises: cvar, the mean of the worst share of outcomes; wang, all outcomes with bad ones
     weighed more; neutral, the mean."""
-    risk_amount: float = 0.1
+    risk_amount: Annotated[float, not_if("risk", "neutral")] = 0.1
     """cvar: the share of outcomes that counts, lower is more cautious. wang: higher is more cautious, 0.75 was
     published."""
 
     # --- Behaviour ---
-    reach: float = 0.25
+    reach: NonNegative = 0.25
     """How far the policy may move a decoded action, in actions scaled to [-1, 1]. Higher trusts the critic more."""
-    latent_bound: float = 0.5
+    latent_bound: NonNegative = 0.5
     """Latents are clipped to it. Higher also starts from rare actions of the log."""
-    vae_latent: int | None = None
+    vae_latent: Count | None = None
     """Numbers in a latent; None is two for each column of the actions."""
-    vae_hidden: tuple[int, ...] = (750, 750)
+    vae_hidden: Layers = (750, 750)
     """Units per hidden layer of encoder and decoder. Wider fits finer detail and costs time."""
-    vae_learning_rate: float = 1e-3
+    vae_learning_rate: Annotated[Positive, not_if("vae_steps", 0)] = 1e-3
     """Step of the VAE's optimiser."""
-    vae_divergence_weight: float = 0.5
+    vae_divergence_weight: Annotated[NonNegative, not_if("vae_steps", 0)] = 0.5
     """Weight of the divergence in the VAE's loss. Lower copies logged actions more exactly."""
-    vae_steps: int = 20_000
+    vae_steps: Whole = 20_000
     """Updates in which the VAE learns; from then on it stays as it is."""
 
     # --- Quantiles ---
-    critic_levels: int = 32
+    critic_levels: Count = 32
     """Quantiles of each row, of critic and target, in the critic's loss. More is smoother and slower."""
-    actor_levels: int = 8
+    actor_levels: Count = 8
     """Quantiles of each row whose mean the policy maximises. More is smoother and slower."""
-    level_cosines: int = 16
+    level_cosines: Count = 16
     """Cosines that tell the critic the level of a quantile. More can follow finer detail."""
-    huber_width: float = 1.0
+    huber_width: Positive = 1.0
     """Errors below it count as squares, in the units of the rewards. Lower is closer to true quantiles."""
-    actor_every: int = 2
+    actor_every: Count = 2
     """Updates between two steps of the policy. Higher lets the critic settle."""
 
     def __post_init__(self) -> None:
@@ -167,12 +168,13 @@ class ORAAC(Algorithm[ORAACConfig, ORAACState]):
     presets = PRESETS
     tasks = locomotion_tasks(ORAACConfig, PRESETS, steps=50_000)
 
-    def __init__(self, config: ORAACConfig, total_steps: int) -> None:
-        super().__init__(config, total_steps)
-        self._vae_optimizer = optax.adam(config.vae_learning_rate)
-        self._critic_optimizer = optax.adam(config.critic_learning_rate)
-        policy_steps = total_steps // config.actor_every
-        self._actor_optimizer = decaying(config.actor_learning_rate, config.actor_decay, policy_steps)
+    def setup(self) -> None:
+        """The optimisers."""
+        cfg = self.config
+        self._vae_optimizer = optax.adam(cfg.vae_learning_rate)
+        self._critic_optimizer = optax.adam(cfg.critic_learning_rate)
+        policy_steps = self.total_steps // cfg.actor_every
+        self._actor_optimizer = decaying(cfg.actor_learning_rate, cfg.actor_decay, policy_steps)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> ORAACState:
         """Fresh networks."""

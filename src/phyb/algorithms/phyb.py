@@ -71,8 +71,9 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
     presets = PRESETS
     tasks = TASKS
 
-    def __init__(self, config: PhyBConfig, total_steps: int) -> None:
-        super().__init__(config, total_steps)
+    def setup(self) -> None:
+        """The optimisers."""
+        config, total_steps = self.config, self.total_steps
         start, final = float(config.evaluation_steps), config.final_learning_rate
 
         def schedule(rate: float, first: float) -> optax.Schedule:

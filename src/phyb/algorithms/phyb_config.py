@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from phyb.algorithms.starting import CloneConfig
 from phyb.belief.backup import BeliefConfig
+from phyb.fields import Count, Fraction, Layers, Positive, Share, Whole, not_if, only_if
 from phyb.policy.critics import Vote
 from phyb.policy.mirror import Scope
 
@@ -18,92 +19,85 @@ class PhyBConfig(CloneConfig):
     belief: BeliefConfig = dataclasses.field(default_factory=BeliefConfig)
 
     # --- Mirror step ---
-    potential_mix: float = 0.9
+    potential_mix: Fraction = 0.9
     """omega, the potential of the mirror step: 1 is relative entropy (softmax), 0 is Euclidean (sparse). Lower drops
     poor candidates entirely."""
     step_size_rule: Literal["target", "fixed"] = "target"
     """target: beta is chosen so that the divergence from the reference meets `target_divergence`, whatever the scale
     of values; fixed: beta is `step_size` (paper)."""
-    step_size: float = 0.1
+    step_size: Annotated[Positive, only_if("step_size_rule", "fixed")] = 0.1
     """beta with the rule fixed, in units of the reward range. Lower takes bolder steps away from the reference."""
-    target_divergence: float = 1.5
+    target_divergence: Annotated[Positive, only_if("step_size_rule", "target")] = 1.5
     """How far, in nats at omega = 1, one step may go from the reference. Higher improves faster and trusts the
     critics more."""
-    final_divergence: float = 1.0
+    final_divergence: Annotated[Share, only_if("step_size_rule", "target")] = 1.0
     """The target falls linearly to this share of itself over the run. Lower lets the policy come to rest, so that noise
     in the critics does not carry it on; 1 keeps it going."""
-    step_size_scope: Scope = "batch"
+    step_size_scope: Annotated[Scope, only_if("step_size_rule", "target")] = "batch"
     """batch: one beta for all rows, so that steps are large where actions matter; state: one beta for each row."""
 
     value_estimator: Literal["amortised", "direct"] = "amortised"
     """Value of imagined successors: a network that learned the mirror step's value, or the mirror step itself on fresh
-    candidates at every successor, ranked by the current critics and backed up by the slow ones (released code), which
-    costs hundreds of times more."""
+    candidates at every successor, ranked by the current critics and backed up by the target critics (released code).
+    That costs hundreds of times more."""
 
     # --- Candidates ---
-    actor_candidates: int = 6
+    actor_candidates: Count = 6
     """Candidate actions drawn from the actor at each state. More make the step more exact and cost time."""
-    reference_candidates: int = 6
+    reference_candidates: Count = 6
     """Candidate actions drawn from the reference policy. More make the regularised value more exact."""
-    logged_candidates: int = 4
+    logged_candidates: Whole = 4
     """On logged rows, candidates drawn near the logged action. Higher keeps good logged actions in view."""
-    logged_noise: float = 0.1
+    logged_noise: Annotated[Positive, not_if("logged_candidates", 0)] = 0.1
     """Spread around the logged action, before the tanh. Lower stays closer to the log."""
 
     # --- Networks and optimisers ---
     actor: str = "tanh-gaussian"
     """Kind of the policy's network: tanh-gaussian, a name that was registered, or package.module:Class; see
     docs/extending.md."""
-    policy_hidden: tuple[int, ...] = (128, 128, 128)
+    policy_hidden: Layers = (128, 128, 128)
     """Units per hidden layer of actor, critics and value. Wider fits finer detail and costs time."""
-    actor_learning_rate: float = 1e-3
+    actor_learning_rate: Positive = 1e-3
     """Step of the actor's optimiser. Lower follows the mirror step more smoothly."""
-    critic_learning_rate: float = 2e-3
+    critic_learning_rate: Positive = 2e-3
     """Step of the critics' and the value's optimiser. Lower is steadier, higher tracks a changing policy."""
-    final_learning_rate: float = 0.05
+    final_learning_rate: Share = 0.05
     """Learning rates fall linearly to this share of themselves over the run. 1 keeps them constant (paper)."""
-    target_rate: float = 0.01
+    target_rate: Share = 0.01
     """Share by which the target critics and the target value follow per update. Lower is steadier and slower."""
-    reference_rate: float = 2e-3
+    reference_rate: Share = 2e-3
     """Share by which the reference policy follows the actor per update. Lower takes smaller policy steps; the paper
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
     improve_with: Literal["online", "target"] = "online"
-    """Critics that judge the candidates: the current ones, or their slow copies, which are steadier."""
+    """Critics that score the candidates: the current ones, or the target critics, which are steadier."""
     critic_vote: Vote = "least"
     """least: an action is worth the smaller of both critics' values (released code); mean: their mean. The gap between
     the critics enters every backup, so that with a long horizon the least of two may lie far below either's truth."""
 
     # --- Rows and rollouts ---
-    real_batch_size: int = 128
+    real_batch_size: Count = 128
     """Logged rows per update. Larger is smoother and slower."""
-    rollouts: int = 128
+    rollouts: Count = 128
     """Imagined rollouts that advance by one step per update; also the imagined rows per update."""
-    rollout_length: int = 1000
+    rollout_length: Count = 1000
     """Most steps of an imagined rollout before it starts anew from the log. Lower stays nearer to the data."""
-    real_fraction: float = 0.5
+    real_fraction: Fraction = 0.5
     """Weight of logged rows in every loss; the rest goes to imagined rows. Higher trusts the log more than the
     models."""
     real_target: Literal["logged", "belief"] = "logged"
     """Critic target on logged rows: the logged reward and successor, or the belief about that state and action."""
 
     # --- Schedule ---
-    return_steps: int = 0
+    return_steps: Whole = 0
     """Steps of fitting critics and value to the log's discounted returns before the first update. Values then start
     at the right scale; without it a long horizon takes ten thousands of updates to fill them. 0 starts from noise."""
-    clone_spread: float = 1.0
+    clone_spread: Annotated[Positive, not_if("clone_steps", 0)] = 1.0
     """Spread of the cloned policy's actions relative to the log's. Lower starts nearer to the mean action, which is
     what is deployed, and takes smaller steps from it."""
-    rollback: bool = False
+    rollback: Annotated[bool, not_if("pool_size", 1)] = False
     """Before every evaluation (`evaluate_every`), compare the policy in whole episodes of every model alone with the
     incumbent, the last one that was a clear gain, at first the clone. Go back to it if the policy has clearly lost,
     with steps half as large from then on. A run in which no gain was ever clear ends with its start. Needs two
-    models or more; with one nothing is ever clear."""
-    evaluation_steps: int = 0
+    models or more."""
+    evaluation_steps: Whole = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.potential_mix <= 1.0:
-            raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
-        if self.actor_candidates < 1 or self.reference_candidates < 1:
-            raise ValueError("actor_candidates and reference_candidates must be at least 1")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from phyb.algorithms.rollback import Incumbent, compare
 from phyb.algorithms.starting import CloneConfig, clone_log, rows_to_clone
 from phyb.belief.backup import BeliefConfig, draw, weigh
 from phyb.belief.episodes import walk
+from phyb.fields import Count, Fraction, Layers, NonNegative, Positive, Share, not_if
 from phyb.networks import SlowAverage, select
 from phyb.policy.actor import Actor, squash
 from phyb.policy.mirror import mirror_step, step_size_for
@@ -46,54 +47,51 @@ class PhyBSearchConfig(CloneConfig):
     belief: BeliefConfig = dataclasses.field(default_factory=lambda: BeliefConfig(noise_samples=1))
 
     # --- Mirror step ---
-    potential_mix: float = 0.9
+    potential_mix: Fraction = 0.9
     """omega, the potential of the mirror step: 1 is relative entropy (softmax), 0 is Euclidean (sparse). Lower drops
     poor candidates entirely."""
-    target_divergence: float = 1.0
+    target_divergence: Positive = 1.0
     """How far, in nats at omega = 1, one step may go from even weights. Higher moves to the best candidates alone, and
     follows their luck too."""
-    final_divergence: float = 0.1
+    final_divergence: Share = 0.1
     """The target falls linearly to this share of itself over the run. Lower lets the policy come to rest."""
 
     # --- Candidates ---
-    policy_candidates: int = 48
+    policy_candidates: Count = 48
     """Variations of the policy that are tried in an update, in antithetic pairs: an even number. More find better steps
     and cost that much more time."""
-    policy_directions: int = 30
+    policy_directions: Count = 30
     """Directions of its features in which a policy is varied. More can express finer changes and need more
     candidates."""
-    policy_spread: float = 0.18
+    policy_spread: Positive = 0.18
     """How far a candidate's mean action lies from the policy's, before the tanh, over logged states (rms). Higher
     moves faster; where hardly any candidate is as good as the policy itself, it is too high."""
 
     # --- Episodes in the models ---
-    episode_starts: int = 4
+    episode_starts: Count = 4
     """Start states from which each candidate is rolled out in each drawn model. More judge candidates with less
     noise."""
-    episode_steps: int = 1000
+    episode_steps: Count = 1000
     """Most steps of these episodes. Lower is faster and blind for what comes later."""
-    action_noise: float = 0.3
+    action_noise: NonNegative = 0.3
     """Noise on the candidates' actions in these episodes, before the tanh. Higher finds policies that withstand
     perturbation; 0 finds what earns most if nothing goes wrong."""
-    disagreement_penalty: float = 1.0
+    disagreement_penalty: NonNegative = 1.0
     """Penalty when models disagree about a step by one standard deviation of the data, in ranges of the reward. Higher
     keeps the policy where the models know the world; at 0 it goes wherever all of them are wrong alike."""
 
     # --- Policy ---
-    policy_hidden: tuple[int, ...] = (256, 256)
+    policy_hidden: Layers = (256, 256)
     """Units per hidden layer of the actor. Wider fits finer detail and costs time."""
-    reference_rate: float = 0.2
+    reference_rate: Share = 0.2
     """Share by which the reference policy, the one that is deployed, follows the actor per update. Lower is
     steadier."""
-    rollback: bool = True
+    rollback: Annotated[bool, not_if("pool_size", 1)] = True
     """Before every evaluation (`evaluate_every`), go back to the last policy that was a clear gain if the models agree
     that the present one has lost; steps are half as large from then on. A run without any clear gain ends with its
     start."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.potential_mix <= 1.0:
-            raise ValueError(f"potential_mix must lie between 0 and 1, found {self.potential_mix}")
         if self.policy_candidates % 2:
             raise ValueError(
                 f"policy_candidates must be even, since candidates come in antithetic pairs, found "

@@ -20,6 +20,7 @@ from phyb.algorithms.phyb import PhyB, PhyBConfig, PhyBState
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import Belief, BeliefConfig
+from phyb.fields import Fraction
 from phyb.world.model import Imagined
 
 _BELIEF = BeliefConfig(weight_rule="kth_min", subset_size=2)
@@ -30,14 +31,9 @@ class PMDBConfig(PhyBConfig):
     """Settings of PMDB: those of PhyB with another belief."""
 
     belief: BeliefConfig = dataclasses.field(default_factory=lambda: _BELIEF)
-    stray_probability: float = 0.0
+    stray_probability: Fraction = 0.0
     """Chance that in an update all rollouts follow one random drawn member each, whatever it promises. Higher shows the
     critics more of what else could be true; it does not change their targets."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.stray_probability <= 1.0:
-            raise ValueError(f"stray_probability must lie between 0 and 1, found {self.stray_probability}")
 
 
 _PAPER = PRESETS["paper"]

@@ -40,6 +40,7 @@ from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
 from phyb.dynamics.model import DynamicsModel, gaussian_nll
+from phyb.fields import Count, Fraction, NonNegative, Positive, Whole
 from phyb.networks import gradient_step, start_optimizer, take
 from phyb.policy.actor import Actor
 from phyb.policy.critics import PolicyValue
@@ -50,17 +51,17 @@ from phyb.world.model import WorldModel
 class RAMBOConfig(ModelConfig):
     """Settings of RAMBO; the defaults are published ones."""
 
-    real_fraction: float = 0.5
-    clone_steps: int = 200_000
+    real_fraction: Fraction = 0.5
+    clone_steps: Whole = 200_000
 
     # --- Adversary ---
-    adversary_weight: float = 3e-4
+    adversary_weight: NonNegative = 3e-4
     """w. Higher makes the models worse for the policy and less like the log; 0 goes on fitting the log alone."""
-    adversary_learning_rate: float = 3e-4
+    adversary_learning_rate: Positive = 3e-4
     """Step of the models' optimiser."""
-    adversary_batch_size: int = 256
+    adversary_batch_size: Count = 256
     """Imagined rows, and logged rows, of one step of the models. Larger is smoother and slower."""
-    adversary_every: int = 1
+    adversary_every: Count = 1
     """Updates of the policy for one of the models. Higher costs less time and moves them less."""
 
 
@@ -156,10 +157,10 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
         },
     )
 
-    def __init__(self, config: RAMBOConfig, total_steps: int) -> None:
-        super().__init__(config, total_steps)
-        self._agent = ModelSAC(config, total_steps)
-        self._optimizer = optax.adam(config.adversary_learning_rate)
+    def setup(self) -> None:
+        """SAC on logged and imagined rows, and the optimiser of the models."""
+        self._agent = ModelSAC(self.settings)
+        self._optimizer = optax.adam(self.config.adversary_learning_rate)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> RAMBOState:
         """The policy before its first update, and a copy of the best models."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
+from phyb.fields import OpenFraction, Share, Whole, not_if
 from phyb.policy.actor import LARGEST_ACTION, Actor
 from phyb.policy.cloning import clone
 
@@ -15,24 +17,18 @@ from phyb.policy.cloning import clone
 class CloneConfig:
     """Settings of the behaviour cloning that comes first."""
 
-    clone_steps: int = 2000
+    clone_steps: Whole = 2000
     """Steps of behaviour cloning before anything else. 0 starts from a random policy."""
-    clone_best: float = 1.0
+    clone_best: Share = 1.0
     """Share of the log's rows to clone, those of the episodes of highest return. Lower it where the log comes from
     several agents of different skill, whose actions one Gaussian can only average; 1 clones all of them."""
-    clone_censored: bool = False
+    clone_censored: Annotated[bool, not_if("clone_steps", 0)] = False
     """What cloning takes from logged actions beyond `largest_action`. Off: that they are `largest_action`; on: only
     that the draw lay beyond it. On fits the controllers of most logs, which draw from a Gaussian and clip; the clone's
     mean may then lie beyond the bounds, as theirs did."""
-    largest_action: float = LARGEST_ACTION
+    largest_action: OpenFraction = LARGEST_ACTION
     """Logged actions beyond this share of their bounds count as this share. Lower it, to 0.95 or so, where the log's
     actions often lie at the bounds: before the tanh those are far away, and a Gaussian fitted to them is all noise."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.clone_best <= 1.0:
-            raise ValueError(f"clone_best must lie above 0 and at most at 1, found {self.clone_best}")
-        if not 0.0 < self.largest_action < 1.0:
-            raise ValueError(f"largest_action must lie between 0 and 1, both excluded, found {self.largest_action}")
 
 
 def rows_to_clone(problem: Problem, config: CloneConfig) -> Int[Array, " some"] | None:

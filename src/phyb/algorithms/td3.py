@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.base import CriticConfig, Metrics
 from phyb.data.dataset import Rows
+from phyb.fields import Count, NonNegative, not_if
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor
 from phyb.policy.critics import Critics
@@ -29,16 +30,12 @@ ActorLoss = Callable[[Actor, Critics, Rows], Array]
 class TD3Config(CriticConfig):
     """Settings of TD3; the defaults are those of its paper."""
 
-    target_noise: float = 0.2
+    target_noise: NonNegative = 0.2
     """Noise on the target's actions, which lie in [-1, 1]. Higher smooths the critics over neighbouring actions."""
-    target_noise_clip: float = 0.5
+    target_noise_clip: Annotated[NonNegative, not_if("target_noise", 0.0)] = 0.5
     """Largest such noise."""
-    actor_every: int = 2
-    """Updates of the critics between updates of actor and slow copies. Higher lets the critics settle first."""
-
-    def __post_init__(self) -> None:
-        if self.actor_every < 1 or self.target_noise < 0 or self.target_noise_clip < 0:
-            raise ValueError("actor_every must be 1 or more, target_noise and target_noise_clip 0 or more")
+    actor_every: Count = 2
+    """Updates of the critics between updates of actor and target networks. Higher lets the critics settle first."""
 
 
 class TD3State(NamedTuple):

@@ -29,6 +29,7 @@ from phyb.algorithms.bc import cloning_error
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.td3 import TD3Config, TD3State
 from phyb.data.dataset import Rows
+from phyb.fields import NonNegative
 from phyb.policy.actor import Actor
 from phyb.policy.critics import Critics, PolicyValue
 
@@ -37,13 +38,8 @@ from phyb.policy.critics import Critics, PolicyValue
 class TD3BCConfig(TD3Config):
     """Settings of TD3+BC."""
 
-    improvement: float = 2.5
+    improvement: NonNegative = 2.5
     """alpha, the weight of values beside imitation. Higher trusts the critics more; 0 is behaviour cloning."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.improvement < 0:
-            raise ValueError(f"improvement must be 0 or more, found {self.improvement}")
 
 
 PRESETS = {
@@ -76,11 +72,12 @@ class TD3BC(Algorithm[TD3BCConfig, TD3State]):
     presets = PRESETS
     tasks = locomotion_tasks(TD3BCConfig, PRESETS, steps=50_000)
 
-    def __init__(self, config: TD3BCConfig, total_steps: int) -> None:
-        super().__init__(config, total_steps)
+    def setup(self) -> None:
+        """The optimisers."""
+        cfg, steps = self.config, self.total_steps
         self._optimizers = td3.Optimizers(
-            decaying(config.actor_learning_rate, config.actor_decay, total_steps // config.actor_every),
-            decaying(config.critic_learning_rate, 1.0, total_steps),
+            decaying(cfg.actor_learning_rate, cfg.actor_decay, steps // cfg.actor_every),
+            decaying(cfg.critic_learning_rate, 1.0, steps),
         )
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> TD3State:

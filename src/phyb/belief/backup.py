@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.belief.weights import Draw, WeightRule, draw_members, ranks, subset_weights
 from phyb.dynamics.pool import Pool
+from phyb.fields import Count, Fraction, NonNegative, Positive, not_if, only_if
 from phyb.world.model import Imagined, WorldConfig
 
 Value = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows"]]
@@ -21,21 +22,21 @@ Value = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows"]]
 class BeliefConfig(WorldConfig):
     """What is believed about the members of the pool."""
 
-    ensemble_size: int = 10
+    ensemble_size: Count = 10
     """N, members drawn per update. Raising it deepens pessimism (the worst of more) and costs time."""
-    subset_size: int = 5
+    subset_size: Count = 5
     """k, the members that promise least and are kept. Lower is more pessimistic, k = N keeps all."""
-    belief_temperature: float = 0.33
+    belief_temperature: Annotated[Positive, only_if("weight_rule", "softmax", "scaled_softmax")] = 0.33
     """lambda, spread of the weights over the subset. Lower leans to the worst member, higher towards equal weights."""
     weight_rule: WeightRule = "scaled_softmax"
     """scaled_softmax: lambda relative to the range of promises inside the subset (works at any scale of values);
     softmax: the paper's raw formula; kth_min: only the k-th smallest, as PMDB; uniform: equal weights; single: one
     member of the subset at random."""
-    uniform_mix: float = 0.0
+    uniform_mix: Fraction = 0.0
     """Weight spread evenly over all drawn members (the released code: 0.01). Raising it softens pessimism."""
-    kth_min_probability: float = 0.0
+    kth_min_probability: Fraction = 0.0
     """Chance that an update uses the `kth_min_rank`-th smallest member instead (the released code: 0.1)."""
-    kth_min_rank: int = 2
+    kth_min_rank: Annotated[Count, not_if("kth_min_probability", 0.0)] = 2
     """The rank used with `kth_min_probability`, counted from 1. Lower is more pessimistic."""
     rank_by: Literal["backup", "value"] = "backup"
     """backup: rank members by reward plus discounted value; value: by the value of the successor alone (paper)."""
@@ -43,9 +44,9 @@ class BeliefConfig(WorldConfig):
     """independent: N independent draws (paper); distinct: without replacement (released code)."""
     prior: Literal["uniform", "likelihood"] = "uniform"
     """uniform: every member of the pool is as likely; likelihood: better hold-out likelihood is drawn more often."""
-    prior_strength: float = 100.0
+    prior_strength: Annotated[NonNegative, only_if("prior", "likelihood")] = 100.0
     """Hold-out rows that count as evidence with prior likelihood. Higher trusts the best members more."""
-    target_samples: Literal["all", "first"] = "all"
+    target_samples: Annotated[Literal["all", "first"], not_if("noise", "none"), not_if("noise_samples", 1)] = "all"
     """all: the target averages all imagined successors; first: only one of them (released code), which is noisier."""
     successor: Literal["member", "average"] = "member"
     """member: the rollout follows one member drawn by its weight (paper); average: it moves to the weighted mean of
@@ -57,8 +58,6 @@ class BeliefConfig(WorldConfig):
             raise ValueError(
                 f"subset_size must lie between 1 and ensemble_size ({self.ensemble_size}), found {self.subset_size}"
             )
-        if self.belief_temperature <= 0:
-            raise ValueError(f"belief_temperature must be above 0, found {self.belief_temperature}")
         if self.kth_min_probability > 0 and not 1 <= self.kth_min_rank <= self.ensemble_size:
             raise ValueError(
                 f"kth_min_rank must lie between 1 and ensemble_size ({self.ensemble_size}), found {self.kth_min_rank}"

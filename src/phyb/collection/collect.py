@@ -18,6 +18,7 @@ from phyb.collection.settings import CollectConfig
 from phyb.collection.trainer import Record, SACTrainer, sample_actions
 from phyb.data.files import load_log, save_log
 from phyb.errors import DataError, UsageError, memory_errors
+from phyb.fields import difference
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.policy.actor import Actor
 from phyb.storage.files import read_json, remove_leftovers
@@ -25,7 +26,6 @@ from phyb.storage.lock import is_in_use, locked
 from phyb.storage.store import Store
 from phyb.training.config import refuse_other_settings, tell_other_versions
 from phyb.training.progress import Stages
-from phyb.training.settings import difference
 
 CONFIG = "collect.json"
 FORMAT_VERSION = 1

@@ -26,6 +26,7 @@ from phyb.dynamics.pool import Pool
 from phyb.dynamics.registry import make_model
 from phyb.dynamics.rows import Rows, bootstrap_rows, prepare
 from phyb.errors import DataError, DivergenceError, InterruptedRunError
+from phyb.fields import Count, Fraction, Layers, NonNegative, OpenFraction, Positive
 from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import gradient_step, select, start_optimizer
 from phyb.storage.store import Store
@@ -37,32 +38,32 @@ class PoolConfig:
 
     model: str = "gaussian"
     """Kind of the models: gaussian, a name that was registered, or package.module:Class; see docs/extending.md."""
-    pool_size: int = 20
+    pool_size: Count = 20
     """M, models trained. More give the belief a finer picture of what the log leaves open; cost grows with it."""
-    model_hidden: tuple[int, ...] = (64, 64, 64)
+    model_hidden: Layers = (64, 64, 64)
     """Units per hidden layer of one model. Wider fits finer detail; narrower trains faster and overfits later."""
-    model_learning_rate: float = 3e-3
+    model_learning_rate: Positive = 3e-3
     """Highest step of the optimiser, reached early and then lowered to a hundredth. Raise it to learn faster; lower
     it when hold-out loss jumps."""
-    model_weight_decay: float = 0.1
+    model_weight_decay: NonNegative = 0.1
     """Pull of the weights towards zero. Raise it for small or noisy logs; lower it if models fit too coarsely."""
-    model_batch_size: int = 256
+    model_batch_size: Count = 256
     """Rows per model and step. Larger is smoother and slower."""
-    model_steps: int = 6000
+    model_steps: Count = 6000
     """Most steps of one model. Training stops sooner when hold-out loss stops improving."""
-    model_check_every: int = 300
+    model_check_every: Count = 300
     """Steps between checks on the hold-out rows; the best weights seen at such a check are kept."""
-    model_patience: int = 8
+    model_patience: Count = 8
     """Checks without a better hold-out loss before a member stops. Lower saves time; higher survives plateaus."""
-    holdout_fraction: float = 0.1
+    holdout_fraction: OpenFraction = 0.1
     """Share of episodes kept away from training, to judge the models. Raise it for small logs with long episodes."""
-    nll_beta: float = 1.0
+    nll_beta: Fraction = 1.0
     """0 fits by plain likelihood, 1 by squared error. Lower trusts the predicted noise more while learning."""
-    model_gradient_clip: float = 10.0
+    model_gradient_clip: Positive = 10.0
     """Largest gradient norm of one model. Lower it when training is unstable."""
-    log_std_bound_weight: float = 0.01
+    log_std_bound_weight: NonNegative = 0.01
     """Pull on the learned bounds of the predicted noise. Higher keeps them tighter."""
-    members_at_once: int = 25
+    members_at_once: Count = 25
     """Members trained side by side. Lower it when memory is short; only rounding depends on it."""
 
 

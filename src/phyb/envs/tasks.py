@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
-from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from phyb.envs import liquidation, locomotion, oracle
+from phyb.errors import UsageError
 
 TerminationRule = Callable[[Any, Any, Any], Any]
 """(observations, actions, next_observations) to a boolean array; works on NumPy and on JAX arrays."""
@@ -37,8 +36,12 @@ class Task:
     @property
     def kind(self) -> str:
         """Tasks of a kind share presets: "locomotion" where a body is to walk or run, else the task's own name."""
-        body = self.name.removesuffix("-v4")
-        return "locomotion" if body in _BODIES else body
+        return "locomotion" if self.body in _BODIES else self.body
+
+    @property
+    def body(self) -> str:
+        """The task's name without a version."""
+        return self.name.removesuffix("-v4")
 
     @property
     def optimal_return(self) -> float | None:
@@ -98,13 +101,34 @@ def find_task(env_id: str) -> Task | None:
     return next((task for task in TASKS if env_id in (task.env_id, task.name)), None)
 
 
-def task_of(text: str) -> Task | None:
-    """The task that words about a log speak of, such as "logs/hopper-medium.hdf5", "minari:mujoco/hopper/medium-v0" or
-    "mine.npz Hopper-v5"; of several the last counts, and folders do not.
+class TaskChoice(NamedTuple):
+    """The task that a run is about, and what said so."""
+
+    task: Task | None
+    source: str
+
+    def __str__(self) -> str:
+        return f"task {'unknown' if self.task is None else self.task.name}, by {self.source}"
+
+
+def choose_task(log_env_id: str | None, env: str | None = None, task: str | None = None) -> TaskChoice:
+    """The task of a run: what was asked for, else that of the simulator, else that of the log itself.
+
+    Args:
+        log_env_id: the id of the environment that the log records.
+        env: the id of the simulator to evaluate in.
+        task: the task asked for, by name or id.
+
+    Raises:
+        UsageError: the task asked for is not known.
     """
-    names = [part if part.startswith("minari:") else PurePath(part).name for part in text.lower().split()]
-    words = re.split(r"[^a-z0-9]+", " ".join(names))
-    return next((task for word in words[::-1] for task in TASKS if task.name == word), None)
+    if task is not None:
+        found = find_task(task)
+        if found is None:
+            raise UsageError(f"--task {task}: is not known. Known are {', '.join(task.name for task in TASKS)}.")
+        return TaskChoice(found, "--task")
+    words = ((env, f"--env {env}"), (log_env_id, f"the log's env_id {log_env_id}"))
+    return next((TaskChoice(find_task(word), source) for word, source in words if word), TaskChoice(None, "default"))
 
 
 def normalized_score(task: Task, mean_return: float) -> float | None:

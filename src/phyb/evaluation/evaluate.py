@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from rich.console import Console
 
+from phyb.algorithms.settings import TrainingConfig
 from phyb.envs.tasks import find_task, normalized_score
 from phyb.errors import UsageError
 from phyb.evaluation.film import check_film_path, film_episode
@@ -26,7 +27,6 @@ from phyb.evaluation.returns import (
 from phyb.policy.policy import load_policy
 from phyb.training.folder import RunFolder
 from phyb.training.progress import Stages
-from phyb.training.settings import TrainingConfig
 
 
 class Acts(Protocol):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from phyb.algorithms.base import Changes
+from phyb.algorithms.settings import Settings
 from phyb.errors import PhybError, UsageError
+from phyb.fields import Changes
 from phyb.interrupt import stop_requests
 from phyb.reproduce import figure, tables
 from phyb.reproduce.board import Board
@@ -17,7 +18,6 @@ from phyb.reproduce.processes import Failed, run_all, share_cores
 from phyb.reproduce.table2 import ROWS, SEEDS, TASK, Comparison, compare, outcome_of, quick_changes
 from phyb.storage.files import write_bytes, write_json
 from phyb.training.memory import available
-from phyb.training.settings import Settings
 
 NAME = "table2"
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from phyb.algorithms.base import Changes
 from phyb.algorithms.registry import ALGORITHMS, load
+from phyb.algorithms.settings import Settings, preset
 from phyb.errors import UsageError
+from phyb.fields import Changes, changed, difference
 from phyb.training.config import refuse_other_settings
 from phyb.training.folder import RunFolder
-from phyb.training.settings import Settings, changed, difference, preset
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from phyb.algorithms.base import Changes
 from phyb.algorithms.registry import title_of
+from phyb.algorithms.settings import Settings
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.oracle import rule_return, solve
 from phyb.envs.published import Score, published_score
@@ -19,9 +19,9 @@ from phyb.envs.tasks import find_task, normalized_score
 from phyb.errors import DataError
 from phyb.evaluation.returns import cvar, episode_returns
 from phyb.evaluation.statistics import Estimate, interquartile_mean, interval, probability_of_improvement
+from phyb.fields import Changes
 from phyb.reproduce.plan import Planned
 from phyb.storage.files import read_json
-from phyb.training.settings import Settings
 
 TASK = "liquidation"
 ROWS = ("phyb", "pmdb", "1r2r", "oraac", "rambo", "cql", "iql", "td3bc", "mopo", "combo", "bc")
@@ -48,7 +48,7 @@ def quick_changes(usual: Settings) -> Changes:
             "evaluation_episodes": 500,
             "final_episodes": 5000,
             "transitions": 20_000,
-            "accept_poor_pool": True,
+            **({} if usual.pool is None else {"accept_poor_pool": True}),
         },
     }
 

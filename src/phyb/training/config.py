@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from phyb.algorithms.registry import word_of
+from phyb.algorithms.settings import Settings
 from phyb.errors import DataError, UsageError
+from phyb.fields import difference
 from phyb.storage.files import json_bytes
 from phyb.storage.store import FORMAT_VERSION
 from phyb.training.folder import RunFolder, versions
 from phyb.training.job import Job
-from phyb.training.settings import Settings, difference
 
 
 def write_or_compare_config(job: Job, preset_name: str) -> None:

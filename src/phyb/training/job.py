@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phyb.algorithms.base import Algorithm
+from phyb.algorithms.settings import Settings
 from phyb.data.log import Log
 from phyb.envs.functions import RowFunction
 from phyb.envs.tasks import Task
@@ -15,7 +16,6 @@ from phyb.envs.termination import Termination
 from phyb.interrupt import StopRequests
 from phyb.training.folder import RunFolder
 from phyb.training.progress import Stages
-from phyb.training.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,6 @@ from phyb.interrupt import Pieces, StopRequests
 from phyb.training.callbacks import Callback, wants_to_stop
 from phyb.training.folder import RunFolder
 from phyb.training.metrics import MetricsWriter
-from phyb.training.settings import TrainingConfig
 
 State = TypeVar("State")
 Evaluate = Callable[[Any, int], dict[str, Any]]

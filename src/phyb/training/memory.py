@@ -7,9 +7,9 @@ import dataclasses
 import itertools
 from pathlib import Path
 
+from phyb.algorithms.settings import Settings
 from phyb.dynamics.rows import MOST_HOLDOUT_ROWS
 from phyb.errors import MemoryShortError
-from phyb.training.settings import Settings
 
 BASE = 700 * 2**20
 """Python, JAX, compiled code, evaluation and the report."""

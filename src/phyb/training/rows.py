@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from phyb.algorithms.settings import Settings
 from phyb.data.collect import collect_liquidation
 from phyb.data.disk import log_on_disk, put_on_disk
 from phyb.data.files import load_log, log_header
@@ -22,7 +23,6 @@ from phyb.envs.termination import Termination, compare, resolve
 from phyb.errors import UsageError
 from phyb.training.memory import available, check, estimate, line
 from phyb.training.progress import Stages
-from phyb.training.settings import Settings
 
 RowsIn = Literal["auto", "memory", "disk"]
 BUILT_IN = "liquidation"

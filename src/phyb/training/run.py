@@ -15,6 +15,7 @@ from rich.console import Console
 from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, make_problem
 from phyb.algorithms.registry import load
+from phyb.algorithms.settings import Settings
 from phyb.data.log import Log
 from phyb.dynamics import cache as pools
 from phyb.dynamics.pool import Pool
@@ -29,7 +30,6 @@ from phyb.training.folder import POLICY_FILES, RunFolder
 from phyb.training.progress import Stages
 from phyb.training.records import Record, RunData, mapping, read_run, text
 from phyb.training.rows import BUILT_IN, open_log, with_rewards
-from phyb.training.settings import Settings
 
 
 class Run:
@@ -122,7 +122,7 @@ class Run:
     @functools.cached_property
     def algorithm(self) -> Algorithm[Any, Any]:
         """The algorithm with the settings of the run."""
-        return load(self.config["algorithm"])(self.settings.agent, self.settings.training.steps)
+        return load(self.config["algorithm"])(self.settings)
 
     @functools.cached_property
     def log(self) -> Log:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.dynamics.pool import Pool, Prediction
+from phyb.fields import Count, NonNegative, Positive, not_if
 from phyb.networks import take
 
 TerminationRule = Callable[[Array, Array, Array], Array]
@@ -22,22 +23,20 @@ RewardRule = Callable[[Array, Array, Array], Array]
 class WorldConfig:
     """How the learned environment moves, and where it is trusted."""
 
-    noise_samples: int = 2
+    noise_samples: Annotated[Count, not_if("noise", "none")] = 2
     """S, successors imagined per member, in antithetic pairs. Higher ranks members by less luck and costs time."""
     noise: Literal["shared", "private", "none"] = "shared"
     """shared: all members see the same noise, so that members are ranked, not their luck; private: each draws its
     own (released code), which makes the belief pessimistic about chance in noisy worlds; none: every member moves to
     the mean it predicts. Take none where the world itself is deterministic: what a member calls noise there is its own
     error, whose tails are heavy, and a fresh Gaussian draw of that size at every step shakes bodies until they fall."""
-    wall_start: float = 1.0
+    wall_start: NonNegative = 1.0
     """Where imagined states begin to lose trust: distance from the middle of the data in ranges of the data (0.5 is
     the edge of the data). Lower stops imagined rollouts nearer to the data."""
-    wall_end: float = 2.0
+    wall_end: Positive = 2.0
     """Where trust is lost and the imagined rollout ends, in the same unit."""
 
     def __post_init__(self) -> None:
-        if self.noise_samples < 1:
-            raise ValueError(f"noise_samples must be at least 1, found {self.noise_samples}")
         if self.wall_end <= self.wall_start:
             raise ValueError(f"wall_end must be above wall_start ({self.wall_start}), found {self.wall_end}")
 

@@ -4,9 +4,10 @@ import json
 import pytest
 
 from phyb.algorithms.registry import ALGORITHMS, load
+from phyb.algorithms.settings import DATASETS, Settings, TrainingConfig, check_settings, preset
 from phyb.belief.backup import BeliefConfig
 from phyb.errors import DataError, UsageError
-from phyb.training.settings import Settings, TrainingConfig, check_settings, difference, known_dataset, preset
+from phyb.fields import difference
 
 EVERY_PRESET = [(algorithm, name) for algorithm in ALGORITHMS for name in load(algorithm).presets]
 
@@ -20,7 +21,8 @@ def test_settings_survive_json(algorithm, name):
 @pytest.mark.parametrize(("algorithm", "name"), EVERY_PRESET)
 def test_every_preset_can_be_used_on_every_dataset_it_knows(algorithm, name):
     for dataset in ("", *load(algorithm).datasets):
-        check_settings(preset(name, algorithm, dataset))
+        settings = preset(name, algorithm, dataset=dataset)
+        check_settings(settings, settings)
 
 
 def test_every_algorithm_has_a_preset_for_two_cores_and_one_of_its_paper():
@@ -29,25 +31,21 @@ def test_every_algorithm_has_a_preset_for_two_cores_and_one_of_its_paper():
         assert wanted <= set(load(algorithm).presets)
 
 
-def test_every_name_of_a_dataset_is_one_that_can_be_recognised():
-    for algorithm in ALGORITHMS:
-        assert all(known_dataset(dataset) == dataset for dataset in load(algorithm).datasets)
+def test_published_settings_are_for_data_sets_of_d4rl():
+    assert all(set(load(algorithm).datasets) <= set(DATASETS) for algorithm in ALGORITHMS)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("hopper-medium-v2.hdf5", "hopper-medium"),
-        ("logs/halfcheetah/medium_expert.hdf5", "halfcheetah-medium-expert"),
-        ("minari:mujoco/walker2d/expert-v0", "walker2d-expert"),
-        ("random.npz Hopper-v5", "hopper-random"),
-        ("liquidation", ""),
-        ("random-trades.npz", ""),
-        ("Hopper-v5", ""),
-    ],
-)
-def test_names_of_datasets_are_found_in_paths_and_ids(text, name):
-    assert known_dataset(text) == name
+def test_a_data_set_chooses_what_was_published_for_it_and_names_its_task():
+    settings = preset("paper", "mopo", dataset="hopper-medium-replay-v2")
+    assert (settings.agent.uncertainty_weight, settings.agent.rollout_length) == (2.5, 5)
+    assert preset("paper", "phyb", dataset="hopper-medium") == preset("paper", "phyb", "Hopper-v4")
+
+
+def test_tasks_and_data_sets_that_are_not_known_are_refused():
+    with pytest.raises(UsageError, match=r"--task hoper: is not known.*hopper"):
+        preset("cpu", task="hoper")
+    with pytest.raises(UsageError, match=r"--dataset hopper-best: is not known.*hopper-medium"):
+        preset("paper", "mopo", dataset="hopper-best")
 
 
 def test_settings_of_a_run_from_before_other_algorithms_are_phybs():
@@ -93,18 +91,18 @@ def test_paper_preset_holds_the_papers_table_of_hyper_parameters():
 
 
 def test_presets_differ_by_environment():
-    locomotion, other = preset("cpu", dataset="Walker2d-v5"), preset("cpu")
-    assert preset("cpu", dataset="phyb/Liquidation-v0") == preset("cpu", dataset="Unknown-v0") == other != locomotion
-    assert preset("cpu", dataset="logs/hopper-medium.hdf5") == locomotion
+    locomotion, other = preset("cpu", task="Walker2d-v5"), preset("cpu")
+    assert preset("cpu", task="phyb/Liquidation-v0") == other != locomotion
+    assert preset("cpu", task="hopper") == locomotion
     check_settings(locomotion)
-    search, cheetah = (preset("cpu", "phyb-search", dataset) for dataset in ("Walker2d-v5", "halfcheetah-v4"))
+    search, cheetah = (preset("cpu", "phyb-search", task) for task in ("Walker2d-v5", "halfcheetah-v4"))
     assert cheetah.agent.episode_steps < search.agent.episode_steps  # it never falls
     assert cheetah.pool == search.pool == locomotion.pool
     assert locomotion.agent.return_steps > 0  # values of long horizons do not fill up by backups alone
-    paper = preset("paper", dataset="Hopper-v5").pool
+    paper = preset("paper", task="Hopper-v5").pool
     assert paper is not None
     assert paper.model_hidden == (256,) * 4
-    assert preset("paper", dataset="HalfCheetah-v5") == preset("paper")
+    assert preset("paper", task="HalfCheetah-v5") == preset("paper")
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"phyb", "phyb-search", "pmdb"}))
@@ -131,7 +129,7 @@ def test_difference_names_each_setting_that_differs_and_nothing_else():
     assert "0.5" in line
 
 
-@pytest.mark.parametrize(("name", "value"), [("subset_size", 11), ("subset_size", 0), ("belief_temperature", 0.0)])
+@pytest.mark.parametrize(("name", "value"), [("subset_size", 11), ("subset_size", 0), ("wall_end", 0.5)])
 def test_settings_that_make_no_sense_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         BeliefConfig(**{name: value})
@@ -141,13 +139,13 @@ def test_settings_that_make_no_sense_are_refused(name, value):
     ("part", "change", "said"),
     [
         ("pool", {"pool_size": 0}, "pool_size: 0, must be 1 or more"),
-        ("pool", {"holdout_fraction": 1.0}, "holdout_fraction: 1.0, must lie between 0 and 1"),
+        ("pool", {"holdout_fraction": 1.0}, "holdout_fraction: 1.0, must be between 0 and 1"),
         ("pool", {"model_hidden": (8, 0)}, "model_hidden"),
-        ("agent", {"target_rate": 1.5}, "target_rate: 1.5, must be 1 or less"),
+        ("agent", {"target_rate": 1.5}, "target_rate: 1.5, must be above 0 and at most 1"),
         ("agent", {"actor_learning_rate": float("nan")}, "actor_learning_rate: nan, must be above 0"),
         ("agent", {"belief": BeliefConfig(draw="distinct", ensemble_size=30)}, "only 20 models"),
         ("training", {"steps": 0}, "steps: 0"),
-        ("training", {"discount": 1.5}, "discount: 1.5, must be 1 or less"),
+        ("training", {"discount": 1.5}, "discount: 1.5, must be above 0"),
         ("training", {"keep_checkpoints": 0}, "keep_checkpoints"),
     ],
 )
@@ -176,3 +174,50 @@ def test_termination_takes_words_known_rules_and_functions(word):
 def test_other_words_are_refused_by_the_name_of_the_setting(setting, word):
     with pytest.raises(ValueError, match=f"{setting}: found {word!r}"):
         TrainingConfig(**{setting: word})
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_names_of_settings_are_unique(algorithm):
+    def names(config):
+        for field in dataclasses.fields(config):
+            value = getattr(config, field.name)
+            yield from names(value) if dataclasses.is_dataclass(value) else [field.name]
+
+    found = list(names(preset("cpu", algorithm)))
+    assert len(found) == len(set(found))
+
+
+def test_changes_by_name_reach_every_group():
+    settings = preset("cpu").with_changes(pool_size=3, subset_size=2, policy_hidden=[8, 8], steps=7)
+    assert settings.pool is not None
+    assert (settings.pool.pool_size, settings.training.steps) == (3, 7)
+    assert (settings.agent.belief.subset_size, settings.agent.policy_hidden) == (2, (8, 8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"subset_sise": 3}, "subset_sise: there is no such setting. Close are subset_size"),
+        ({"subset_size": "3"}, "subset_size: found '3', expected a whole number"),
+        ({"subset_size": 11}, "subset_size must lie between 1 and ensemble_size"),
+        ({"steps": 0}, "steps: 0, must be 1 or more"),
+        ({"step_size": 0.3}, "step_size: 0.3, has no effect here: step_size_rule is target, not fixed"),
+        ({"kth_min_rank": 3}, "kth_min_rank: 3, has no effect here: kth_min_probability is 0.0"),
+        ({"prediction_memory": 1.0}, "prediction_memory: 1.0, has no effect here: real_target is logged, not belief"),
+        ({"noise": "none", "noise_samples": 4}, "noise_samples: 4, has no effect here: noise is none"),
+        ({"pool_size": 1, "rollback": True}, "rollback: True, has no effect here: pool_size is 1"),
+    ],
+)
+def test_changes_that_cannot_be_made_or_change_nothing_are_refused(changes, said):
+    with pytest.raises(UsageError, match=said):
+        preset("cpu").with_changes(**changes)
+
+
+def test_a_setting_has_its_effect_beside_another_one():
+    agent = preset("cpu").with_changes(step_size_rule="fixed", step_size=0.3).agent
+    assert (agent.step_size_rule, agent.step_size) == ("fixed", 0.3)
+
+
+def test_settings_about_models_are_refused_where_there_are_none():
+    with pytest.raises(UsageError, match="accept_poor_pool: True, has no effect here: there is no pool_size"):
+        preset("cpu", "bc").with_changes(accept_poor_pool=True)
