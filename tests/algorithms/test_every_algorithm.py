@@ -195,4 +195,4 @@ def test_equal_settings_share_compiled_code_and_others_do_not(trained):
     name = trained.algorithm.name
     assert small(name) == trained.algorithm
     assert hash(small(name)) == hash(trained.algorithm)
-    assert load(name)(trained.algorithm.config, STEPS + 1) != trained.algorithm
+    assert load(name)(trained.algorithm.config, steps=STEPS + 1) != trained.algorithm

@@ -70,7 +70,7 @@ def setting(linear_log, linear_pool):
 
 def stepped(setting, kind: type[ModelSAC] = OneRTwoR, **changes):
     problem, agent = setting
-    algorithm = kind(dataclasses.replace(OneRTwoRConfig(), **changes), 10)
+    algorithm = kind(dataclasses.replace(OneRTwoRConfig(), **changes), steps=10)
     observations = jnp.tile(problem.rows.observations[:300], (2, 1))
     actions = jnp.tile(problem.rows.actions[:300], (2, 1))
     step = eqx.filter_jit(algorithm.step)
