@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from plain_networks import ACTIONS, COUNT, OBSERVATIONS, both_values, some_rows
 
-from phyb.algorithms.cql import CQLConfig, Proposals, conservative_gap, log_integral, logged_density, propose
+from phyb.algorithms.cql import CQL, CQLConfig, Proposals, conservative_gap, log_integral, logged_density, propose
+from phyb.errors import UsageError
 from phyb.policy.actor import Actor
 from phyb.policy.critics import Critics
 
@@ -114,5 +115,5 @@ def test_actions_of_the_successor_are_judged_at_the_state_itself():
 
 @pytest.mark.parametrize("change", [{"penalty_weight": -1.0}, {"penalty_actions": 0}, {"penalty_temperature": 0.0}])
 def test_settings_of_cql_that_make_no_sense_are_refused(change):
-    with pytest.raises(ValueError, match=next(iter(change))):
-        CQLConfig(**change)
+    with pytest.raises(UsageError, match=next(iter(change))):
+        CQL(**change)

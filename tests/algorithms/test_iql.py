@@ -10,6 +10,7 @@ from phyb.algorithms.base import logged_rows
 from phyb.algorithms.iql import IQL, IQLConfig, expectile_loss, imitation_loss
 from phyb.algorithms.problem import make_problem
 from phyb.data.log import Log
+from phyb.errors import UsageError
 
 CONFIG = IQLConfig(policy_hidden=(5,), batch_size=16, sharpness=2.0, largest_weight=1.5, reward_units="returns")
 
@@ -83,5 +84,5 @@ def test_rows_count_by_their_weight_and_the_gaussian_is_not_squashed(problem):
 
 @pytest.mark.parametrize("change", [{"expectile": 1.0}, {"sharpness": -1.0}, {"largest_weight": 0.0}])
 def test_settings_of_iql_that_make_no_sense_are_refused(change):
-    with pytest.raises(ValueError, match=next(iter(change))):
-        IQLConfig(**change)
+    with pytest.raises(UsageError, match=next(iter(change))):
+        IQL(**change)

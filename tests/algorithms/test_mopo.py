@@ -35,9 +35,9 @@ def test_uncertainty_is_the_largest_norm_of_standard_deviations_of_all_members(l
 
 
 def test_published_settings_follow_the_dataset():
-    agent = preset("paper", "mopo", "hopper-medium-v2").agent
+    agent = preset("paper", "mopo", dataset="hopper-medium-v2").agent
     assert (agent.uncertainty_weight, agent.rollout_length) == (5.0, 5)
-    agent = preset("paper", "mopo", "walker2d-full-replay").agent  # as medium-replay
+    agent = preset("paper", "mopo", dataset="walker2d-full-replay").agent  # as medium-replay
     assert (agent.uncertainty_weight, agent.rollout_length) == (2.5, 1)
 
 

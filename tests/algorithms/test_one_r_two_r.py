@@ -127,5 +127,5 @@ def test_settings_of_1r2r_that_make_no_sense_are_refused(changes, word):
 
 
 def test_published_settings_of_1r2r_follow_the_dataset():
-    agent = preset("paper", "1r2r", "hopper-medium-replay-v2").agent
+    agent = preset("paper", "1r2r", dataset="hopper-medium-replay-v2").agent
     assert (agent.risk_amount, agent.rollout_length) == (0.5, 1)

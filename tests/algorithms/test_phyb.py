@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from two_sides import BELIEF, CONFIG, DISCOUNT, ROWS, world_of_two_sides
 
-from phyb.algorithms.phyb import PhyB, PhyBConfig, belief_step
+from phyb.algorithms.phyb import PhyB, belief_step
 from phyb.algorithms.problem import cache_predictions, make_problem, prediction_bytes
 from phyb.data.log import Log
+from phyb.errors import UsageError
 from phyb.networks import move_towards
 from phyb.policy.actor import Actor, squash
 
@@ -364,5 +365,5 @@ def test_the_policy_moves_to_the_better_action(trained, start):
     ],
 )
 def test_impossible_settings_are_refused(settings):
-    with pytest.raises(ValueError, match="must"):
-        PhyBConfig(**settings)
+    with pytest.raises(UsageError, match="must be"):
+        PhyB(**settings)

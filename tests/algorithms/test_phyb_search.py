@@ -166,7 +166,6 @@ def test_a_run_without_a_clear_gain_goes_back_to_its_start_and_uses_no_key_twice
         ({"policy_candidates": 15}, "policy_candidates must be even"),
         ({"belief": BeliefConfig(3, 2, noise_samples=1, noise="private")}, "common random numbers"),
         ({"belief": BeliefConfig(3, 2, noise_samples=2)}, "noise_samples must be 1"),
-        ({"potential_mix": 1.5}, "potential_mix"),
     ],
 )
 def test_settings_that_the_search_cannot_respect_are_refused(change, words):

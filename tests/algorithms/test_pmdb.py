@@ -13,6 +13,7 @@ from phyb.algorithms.problem import make_problem
 from phyb.algorithms.settings import check_settings, preset
 from phyb.belief.backup import Belief, BeliefConfig
 from phyb.data.log import Log
+from phyb.errors import UsageError
 from phyb.world.model import Imagined
 
 SMALL = {"policy_hidden": (8,), "real_batch_size": 16, "rollouts": 12, "clone_steps": 20}
@@ -88,5 +89,5 @@ def test_rollouts_stray_to_any_drawn_member_with_their_chance(problem, chance, s
 
 
 def test_a_chance_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="stray_probability"):
-        PMDBConfig(stray_probability=1.5)
+    with pytest.raises(UsageError, match=r"stray_probability: 1\.5, must be between 0 and 1"):
+        PMDB(stray_probability=1.5)

@@ -10,7 +10,8 @@ from plain_networks import ACTIONS, OBSERVATIONS, both_values, mean_action, some
 
 from phyb.algorithms import td3
 from phyb.algorithms.bc import cloning_error
-from phyb.algorithms.td3bc import TD3BCConfig, actor_loss
+from phyb.algorithms.td3bc import TD3BC, TD3BCConfig, actor_loss
+from phyb.errors import UsageError
 
 CONFIG = TD3BCConfig(policy_hidden=(5,), target_noise=1.0, target_noise_clip=0.3)
 OPTIMIZERS = td3.Optimizers(optax.adam(1e-2), optax.adam(1e-2))
@@ -79,5 +80,5 @@ def test_actor_and_slow_copies_move_every_other_time(state):
 
 @pytest.mark.parametrize("change", [{"improvement": -1.0}, {"actor_every": 0}, {"target_noise": -0.1}])
 def test_settings_of_td3bc_that_make_no_sense_are_refused(change):
-    with pytest.raises(ValueError, match=next(iter(change))):
-        TD3BCConfig(**change)
+    with pytest.raises(UsageError, match=next(iter(change))):
+        TD3BC(**change)

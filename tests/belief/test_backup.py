@@ -369,8 +369,6 @@ def test_the_prior_may_favour_members_by_their_likelihood(linear_pool):
     [
         {"subset_size": 0},
         {"ensemble_size": 3, "subset_size": 4},
-        {"noise_samples": 0},
-        {"belief_temperature": 0.0},
         {"ensemble_size": 1, "subset_size": 1, "kth_min_probability": 0.1, "kth_min_rank": 2},
         {"wall_start": 2.0, "wall_end": 2.0},
     ],
