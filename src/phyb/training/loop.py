@@ -14,6 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem
+from phyb.algorithms.settings import TrainingConfig
 from phyb.errors import CallbackError, DataError, DivergenceError, InterruptedRunError
 from phyb.interrupt import Pieces, StopRequests
 from phyb.training.callbacks import Callback, wants_to_stop
