@@ -13,37 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from phyb.report.elements import duration, figure
-from phyb.report.style import COLORS
+from phyb.report.html import document
 from phyb.storage.files import atomic_path, write_json
 from phyb.theory.pictures import overview, picture, write_picture
 from phyb.theory.show import row, short_verdict
 from phyb.theory.verify import Finding
 
 _CSS = """
-:root { color-scheme: light; --page: #f6f7f9; --paper: #ffffff; %s }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-main, header { max-width: 72rem; margin: 0 auto; padding: 0 1rem; }
-header { padding-top: 2rem; }
-header p { color: var(--muted); max-width: 48rem; margin: .6rem 0 1.2rem; }
-h1 { margin: 0; line-height: 1.2; } h2 { margin: 0 0 .6rem; font-size: 1.25rem; line-height: 1.3; }
 h2 code { font-size: .85rem; font-weight: 400; color: var(--muted); margin-left: .5rem; }
-p { margin: 0 0 .8rem; }
-a { color: var(--true); text-decoration: none; } a:hover { text-decoration: underline; }
-section { background: var(--paper); border: 1px solid var(--grid); border-radius: .7rem; padding: 1.2rem;
-  margin-bottom: 1.2rem; scroll-margin-top: .6rem; }
-.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%%, 22rem), 1fr)); gap: 0 2.5rem; }
-figure { margin: 0; } figure svg { display: block; width: 100%%; height: auto; max-width: 30rem; }
-figure svg text { font-family: inherit !important; }
-figcaption { font-weight: 600; font-size: .95rem; }
-.legend { list-style: none; display: flex; gap: .9rem; margin: .1rem 0 0; padding: 0; font-weight: 400;
-  font-size: .85rem; color: var(--muted); }
-.legend li { display: flex; align-items: center; gap: .4rem; }
-.key { width: 1.3rem; border-top: .16rem solid var(--key); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--grid); }
-th { font-weight: 400; white-space: nowrap; } thead th { color: var(--muted); vertical-align: bottom; }
+table { font-size: .88rem; }
+th, td { padding: .3rem .6rem; text-align: left; vertical-align: top; white-space: normal; }
 .number { text-align: right; white-space: nowrap; }
 .verdict { font-weight: 600; }
 .holds { color: var(--optimum); } .only { color: var(--belief); } .fails, .inconclusive { color: #b3261e; }
@@ -81,15 +60,10 @@ def write(out: str | os.PathLike[str], findings: Sequence[Finding], about: dict[
 
 def page(findings: Sequence[Finding], about: dict[str, Any]) -> str:
     """The whole page as text; no scripts, nothing loaded from elsewhere."""
-    css = _CSS % " ".join(f"--{name}: {value};" for name, value in COLORS.items())
     words = f"{about['trials']:,} trials per claim, seed {about['seed']}, {duration(about['seconds'])}."
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>PhyB: claims checked</title>\n<style>{css}</style>\n</head>\n<body>\n"
-        f"<header><h1>The paper's claims on finite MDPs</h1><p>{_ABOUT} {escape(words)}</p></header>\n"
-        f"<main>{_table(findings)}{''.join(_section(finding) for finding in findings)}</main>\n</body>\n</html>\n"
-    )
+    header = f"<h1>The paper's claims on finite MDPs</h1><p>{_ABOUT} {escape(words)}</p>"
+    body = _table(findings) + "".join(map(_section, findings))
+    return document("PhyB: claims checked", header, body, _CSS)
 
 
 def found(finding: Finding) -> str:

@@ -1,6 +1,6 @@
 """Bring the numbers and pictures of `docs/theory.md` up to date with one run of `phyb verify --out DIR`.
 
-    python -m phyb.theory.document DIR docs/theory.md
+    python benchmarks/theory.py DIR docs/theory.md
 
 Rewritten are the sentence on where the numbers come from, the rows of the table, and in the section of each claim
 everything down to its picture; the words below the picture are written by hand and stay.
