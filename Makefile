@@ -22,10 +22,11 @@ demo: $(READY)  ## train PhyB on the liquidation task and write a report (minute
 test: lint  ## linters, types and all tests
 	$(BIN)/pytest -n 2 --dist loadfile
 
-lint: $(READY)  ## ruff and pyright
+lint: $(READY)  ## ruff, pyright and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache
 
 format: $(READY)  ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .

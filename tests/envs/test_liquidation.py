@@ -34,7 +34,7 @@ class ReplayedNoise(np.random.Generator):
         super().__init__(np.random.PCG64(0))
         self._numbers = iter(numbers)
 
-    def standard_normal(self, size=None, *args, **kwargs):
+    def standard_normal(self, size=None, *args, **kwargs):  # pyright: ignore[reportIncompatibleMethodOverride]
         return np.atleast_1d(next(self._numbers))
 
 
@@ -130,7 +130,7 @@ def test_thousands_of_episodes_at_once():
     for _ in range(25):
         observations, rewards, *_ = env.step(env.action_space.sample())
         assert observations in env.observation_space
-    assert rewards.shape == (5000,)
+        assert rewards.shape == (5000,)
 
 
 def test_vector_and_single_environments_agree_step_by_step():

@@ -48,7 +48,7 @@ class Bar(gymnasium.Env):
 class Blind(Bar):
     metadata = {"render_modes": [], "render_fps": 50}  # noqa: RUF012
 
-    def render(self):
+    def render(self):  # pyright: ignore[reportIncompatibleMethodOverride]
         return None
 
 

@@ -40,7 +40,7 @@ def projection(y):
     for _ in range(200):
         level = 0.5 * (low + high)
         low, high = (level, high) if np.maximum(y - level, 0.0).sum() > 1.0 else (low, level)
-    return np.maximum(y - level, 0.0)
+    return np.maximum(y - 0.5 * (low + high), 0.0)
 
 
 def loss_and_slope(p, q, m, beta, omega):

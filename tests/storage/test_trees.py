@@ -16,7 +16,7 @@ from phyb.storage.trees import load_arrays, load_tree, read_about, save_tree
 
 class Inner(NamedTuple):
     network: MLP
-    count: jax.Array
+    number: jax.Array
 
 
 class Outer(NamedTuple):
@@ -56,7 +56,7 @@ def test_a_nested_tree_with_keys_and_single_numbers_comes_back_bit_for_bit(tree,
         assert was.dtype == now.dtype
         np.testing.assert_array_equal(was, now)
     assert jax.random.normal(back.key) == jax.random.normal(tree.key)
-    assert back.inner.count.shape == ()
+    assert back.inner.number.shape == ()
 
 
 def test_a_part_of_a_tree_is_read_without_the_rest(tree, tmp_path):

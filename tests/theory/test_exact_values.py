@@ -45,7 +45,7 @@ def test_evaluation_agrees_with_loops(seed):
     found = evaluate(mdps, policies, Hybrid(size, temperature))
     assert found.q.dtype == np.float64
     for i in range(4):
-        values = np.zeros(3)
+        values, q = np.zeros(3), np.zeros((3, 2))
         for _ in range(200):
             q = loop_backup(mdps.rewards[i], mdps.models[i], values, mdps.discount[i], size, temperature)
             values = (policies[i] * q).sum(axis=1)
