@@ -20,7 +20,6 @@ from phyb.commands.runs import Doctor, Evaluate, Report, Select
 from phyb.dynamics.fit import PoolConfig
 from phyb.envs.tasks import choose_task
 from phyb.errors import InterruptedRunError, PhybError, UsageError
-from phyb.interrupt import hard_stop
 from phyb.registry import use_plugins
 
 DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
@@ -129,8 +128,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         use_plugins(*filter(None, os.environ.get("PHYB_PLUGINS", "").split(",")))
         command = parse(arguments)
-        with hard_stop():
-            command.run(console)
+        command.run(console)
     except InterruptedRunError as error:
         errors.print(str(error), highlight=False, markup=False, soft_wrap=True)
         raise SystemExit(error.exit_code) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ from types import FrameType
 from phyb.errors import InterruptedRunError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_PATIENCE = 1.0
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 class StopRequests:
@@ -42,7 +41,7 @@ class Pieces:
         """Call `work(count)` with counts that add up to `total`; the lengths adapt to the time they take.
 
         Raises:
-            InterruptedRunError: a stop was asked for; what `work` was told so far is done.
+            InterruptedRunError: a stop was asked for; the counts given to `work` so far are done.
         """
         while total > 0:
             self.stop.check()
@@ -56,10 +55,18 @@ class Pieces:
 
 
 @contextlib.contextmanager
-def stop_requests(tell: Callable[[str], None] | None = None) -> Iterator[StopRequests]:
-    """Turn the first Ctrl-C or SIGTERM into a request that can be asked for; a second one raises KeyboardInterrupt.
+def stop_requests(
+    on_message: Callable[[str], None] | None = None, *, second: Handler = signal.SIG_DFL
+) -> Iterator[StopRequests]:
+    """Turn the first Ctrl-C or SIGTERM into a request that can be asked for.
 
-    Signals can be caught in the main thread only; elsewhere nothing is ever requested.
+    Once it has been heard, a second one ends the process at once, as the signal does by default, also inside compiled
+    code. That is safe: files are written whole or not at all. In an interactive session it raises KeyboardInterrupt
+    instead. Signals can be caught in the main thread only; elsewhere nothing is ever requested.
+
+    Args:
+        on_message: shows a line to the user when the first signal arrives.
+        second: what a second signal does.
     """
     stop = StopRequests()
     if threading.current_thread() is not threading.main_thread():
@@ -67,11 +74,13 @@ def stop_requests(tell: Callable[[str], None] | None = None) -> Iterator[StopReq
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.requested:
-            raise KeyboardInterrupt
         stop.requested = True
-        if tell is not None:
-            tell("Stopping: saving what is under way. Press Ctrl-C again to stop at once.")
+        for each in SIGNALS:
+            signal.signal(each, signal.default_int_handler if hasattr(sys, "ps1") else second)
+        if sys.stdout.isatty():
+            os.write(1, b"\x1b[?25h")  # progress bars hide the cursor, and a second signal lets nobody show it again
+        if on_message is not None:
+            on_message("Stopping: saving what is under way. Press Ctrl-C again to stop at once.")
 
     before = {number: signal.signal(number, ask) for number in SIGNALS}
     try:
@@ -79,41 +88,3 @@ def stop_requests(tell: Callable[[str], None] | None = None) -> Iterator[StopReq
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def hard_stop() -> Iterator[None]:
-    """End the process on a second signal even if compiled code keeps Python from noticing it.
-
-    A thread hears of signals through a socket. The main thread is given a moment to end in good order; then the
-    process exits with code 130. That is safe: files are written whole or not at all.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard, told = socket.socketpair()
-    told.setblocking(False)
-    ended = threading.Event()
-
-    def listen() -> None:
-        count = 0
-        while (numbers := heard.recv(16)) and not ended.is_set():
-            count += sum(number in SIGNALS for number in numbers)
-            if count >= 2:
-                time.sleep(_PATIENCE)
-                if not ended.is_set():
-                    if sys.stdout.isatty():
-                        os.write(1, b"\x1b[?25h\n")  # progress bars hide the cursor
-                    os._exit(InterruptedRunError.exit_code)
-
-    before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=listen, name="hard-stop", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        signal.set_wakeup_fd(before)
-        told.close()
-        thread.join(timeout=2 * _PATIENCE)
-        heard.close()

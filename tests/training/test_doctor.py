@@ -1,4 +1,4 @@
-"""The doctor finds every harm, names what is left, and changes nothing unless asked."""
+"""The doctor finds every harm, names what is left, and changes nothing."""
 
 import io
 import json
@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import pytest
 from rich.console import Console
 
-from phyb.errors import BusyError, DataError, LaterFormatError, UsageError
+from phyb.errors import DataError, LaterFormatError
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
 from phyb.policy.policy import Policy
 from phyb.storage.lock import locked
-from phyb.training.doctor import examine, render, repair
+from phyb.training.doctor import examine, render
 from phyb.training.folder import POLICY_FILES, RunFolder
 
 
@@ -86,7 +86,7 @@ def test_files_that_were_never_listed_are_told_apart(folder):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"format": 2, "files": {"../x": 1}}'])
-def test_a_lost_manifest_can_be_written_anew(folder, content):
+def test_without_a_manifest_it_says_what_can_be_read(folder, content):
     folder.manifest.unlink()
     if content is not None:
         folder.manifest.write_bytes(content)
@@ -94,24 +94,11 @@ def test_a_lost_manifest_can_be_written_anew(folder, content):
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     diagnosis = examine(folder.path)
     assert not diagnosis.healthy
-    assert "--repair" in text(diagnosis)
+    assert "policy can be used" in text(diagnosis)
+    assert "--resume goes on" not in text(diagnosis)
     assert states(diagnosis)["checkpoints/step-000000010.safetensors"] == "readable"
     assert states(diagnosis)["checkpoints/step-000000020.safetensors"] == "damaged"
     assert before == {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    names = repair(folder.path)
-    assert "checkpoints/step-000000010.safetensors" in names
-    assert "checkpoints/step-000000020.safetensors" not in names
-    assert RunFolder(folder.path).finished
-    assert RunFolder(folder.path).newest_checkpoint()[1]["step"] == 10  # pyright: ignore[reportOptionalSubscript]
-
-
-def test_repair_leaves_a_good_manifest_and_a_running_process_alone(folder):
-    with pytest.raises(UsageError, match="not damaged"):
-        repair(folder.path)
-    folder.manifest.unlink()
-    with locked(folder.path), pytest.raises(BusyError):
-        repair(folder.path)
-    assert not folder.manifest.exists()
 
 
 def test_a_run_in_use_is_said_to_be(folder):
@@ -126,8 +113,6 @@ def test_other_formats(folder):
     folder.manifest.unlink()
     folder.config.write_text(json.dumps({"format": 1}))
     assert "phyb 0.1" in text(examine(folder.path))
-    with pytest.raises(UsageError, match=r"phyb 0\.1"):
-        repair(folder.path)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

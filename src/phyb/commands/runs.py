@@ -130,22 +130,18 @@ class Report:
 class Doctor:
     """Check every file of a run against its manifest; say what is damaged and what can still be used.
 
-    Exit code 0 if all is well, 1 if something is damaged or missing. Nothing is changed unless --repair is given.
+    Exit code 0 if all is well, 1 if something is damaged or missing. Nothing is changed.
 
     Try:  phyb doctor runs/liquidation-phyb-seed0
     """
 
     run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run folder."""
-    repair: bool = False
-    """If the manifest is lost or damaged, write a new one that lists the files that can be read."""
 
     def run(self, console: Console) -> None:
         """Examine and print."""
-        from phyb.training.doctor import examine, render, repair
+        from phyb.training.doctor import examine, render
 
-        if self.repair:
-            console.print(f"New manifest of {len(repair(self.run_folder))} files.", highlight=False)
         diagnosis = examine(self.run_folder)
         render(diagnosis, console, str(self.run_folder))
         if not diagnosis.healthy:

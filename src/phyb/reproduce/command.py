@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -112,7 +113,8 @@ def _train(
         highlight=False,
         soft_wrap=True,
     )
-    with Board(console, plan, done, len(shares)) as board, stop_requests(board.message) as stop:
+    kill_runs = signal.default_int_handler  # an exception: the runs must not outlive this process
+    with Board(console, plan, done, len(shares)) as board, stop_requests(board.message, second=kill_runs) as stop:
         return run_all(missing, shares, board, stop)
 
 

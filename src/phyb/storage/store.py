@@ -18,7 +18,7 @@ Tree = TypeVar("Tree")
 FORMAT_VERSION = 3
 """Of run folders: 1 had no manifest; in 2 settings and metrics had other names."""
 MANIFEST = "manifest.json"
-REPAIR = "Write a new one of the files that can be read with: phyb doctor RUN --repair"
+LOST = "Without it the run cannot go on: restore it, or train into another folder. phyb.load_policy can be used."
 State = Literal["fine", "damaged", "missing"]
 
 
@@ -156,18 +156,18 @@ def _read_manifest(path: Path) -> dict[str, Entry]:
     try:
         content = read_json(path)
     except DataError as error:
-        raise DataError(f"{path}: cannot be read as JSON. {REPAIR}") from error
+        raise DataError(f"{path}: cannot be read as JSON. {LOST}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path}: is not a manifest. {REPAIR}")
+        raise DataError(f"{path}: is not a manifest. {LOST}")
     check_format(content.get("format"), path, content.get("written_by"))
     files = content.get("files")
     if not isinstance(files, dict):
-        raise DataError(f"{path}: lists no files. {REPAIR}")
+        raise DataError(f"{path}: lists no files. {LOST}")
     entries = {}
     for name, said in files.items():
         kinds = {"size": int, "sha256": str, "grows": bool}
         if not isinstance(said, dict) or {key: type(value) for key, value in said.items()} != kinds:
-            raise DataError(f"{path}: the entry of {name!r:.80} cannot be read. {REPAIR}")
+            raise DataError(f"{path}: the entry of {name!r:.80} cannot be read. {LOST}")
         inside(path.parent, name)
         entries[name] = Entry(**said)
     return entries

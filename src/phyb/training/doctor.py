@@ -10,12 +10,12 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from phyb.errors import DataError, LaterFormatError, PhybError, UsageError
+from phyb.errors import DataError, LaterFormatError, PhybError
 from phyb.policy.policy import load_policy
 from phyb.storage.files import read_json
 from phyb.storage.lock import NAME as LOCK
-from phyb.storage.lock import locked, owner
-from phyb.storage.store import FORMAT_VERSION, MANIFEST, REPAIR, inside
+from phyb.storage.lock import owner
+from phyb.storage.store import FORMAT_VERSION, LOST, MANIFEST, inside
 from phyb.storage.trees import load_arrays
 from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
 
@@ -64,7 +64,7 @@ def examine(path: str | os.PathLike[str]) -> Diagnosis:
         folder.read_config()
     holder = owner(folder.path)
     if holder is not None:
-        notes.append(f"In use by {holder}; files may change while they are looked at.")
+        notes.append(f"In use by {holder}; files may change while they are checked.")
     problem = _manifest_problem(folder)
     if problem is None:
         files = _compare(folder)
@@ -76,26 +76,6 @@ def examine(path: str | os.PathLike[str]) -> Diagnosis:
             *(_try_to_read(folder, name) for name in _present(folder)),
         ]
     return Diagnosis(files, _usable(folder, files, problem is None), notes)
-
-
-def repair(path: str | os.PathLike[str]) -> list[str]:
-    """Write a new manifest of the files that can be read, if the old one is lost or damaged; gives their names.
-
-    The checksums are of the files as they are now: damage that leaves a file readable is not found this way.
-    """
-    folder = RunFolder(path)
-    with locked(folder.path):
-        if _manifest_problem(folder) is None:
-            raise UsageError(f"{folder.manifest}: is not damaged; nothing was changed. --resume mends the rest.")
-        if folder.read_config()["format"] < FORMAT_VERSION:
-            raise UsageError(f"{folder.path}: {_OLD}")
-        names = [name for name in _present(folder) if _try_to_read(folder, name).state == "readable"]
-        folder.manifest.unlink(missing_ok=True)
-        fresh = RunFolder(path)
-        fresh.start()
-        for name in names:
-            fresh.add(name, grows=name == fresh.metrics.name)
-    return names
 
 
 def render(diagnosis: Diagnosis, console: Console, name: str) -> None:
@@ -176,7 +156,7 @@ def _manifest_problem(folder: RunFolder) -> str | None:
         old = folder.read_config()["format"] < FORMAT_VERSION
     except DataError:
         old = False
-    return _OLD if old else f"There is no manifest. {REPAIR}"
+    return _OLD if old else f"There is no manifest. {LOST}"
 
 
 def _usable(folder: RunFolder, files: list[FileFinding], listed: bool) -> list[str]:

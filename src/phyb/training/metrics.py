@@ -20,18 +20,18 @@ class MetricsWriter:
     """Appends metrics to metrics.jsonl and, if its package is installed, to TensorBoard events.
 
     `text` is everything the file holds: the writer begins by making the file say exactly `begin`, which on resuming
-    is what the checkpoint remembers, whatever happened to the file since.
+    is what the checkpoint holds, whatever happened to the file since.
     """
 
-    def __init__(self, folder: RunFolder, begin: bytes = b"", tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, folder: RunFolder, begin: bytes = b"", on_message: Callable[[str], None] | None = None) -> None:
         self.text = bytearray(begin)
         self._path = folder.metrics
-        self._tell = tell
+        self._on_message = on_message
         folder.guard()
         write_bytes(self._path, begin)
         with storage_errors(self._path):
             self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        self._events = _Events.open(folder)
+        self._events: Any = _open_events(folder.tensorboard)
 
     def write(self, stage: str, step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """One line of JSON, which is returned without its step; numbers that are not finite become null."""
@@ -42,11 +42,11 @@ class MetricsWriter:
         self.text += line
         if self._events is not None:
             try:
-                self._events.write(stage, step, plain)
+                self._write_events(stage, step, plain)
             except OSError as error:  # a convenience must not end a run
                 self._close_events()
-                if self._tell is not None:
-                    self._tell(f"TensorBoard events are no longer written ({error}).")
+                if self._on_message is not None:
+                    self._on_message(f"TensorBoard events are no longer written ({error}).")
         return {"stage": stage, **plain}
 
     def sync(self) -> None:
@@ -58,6 +58,16 @@ class MetricsWriter:
         """Finish both files."""
         os.close(self._handle)
         self._close_events()
+
+    def _write_events(self, stage: str, step: int, plain: Mapping[str, Any]) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.summary import scalar
+
+        for name, value in plain.items():
+            if isinstance(value, int | float):
+                summary = scalar(f"{stage}/{name}", value)
+                self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+        self._events.flush()
 
     def _close_events(self) -> None:
         if self._events is not None:
@@ -72,49 +82,18 @@ class MetricsWriter:
         self.close()
 
 
-class _Events:
-    """TensorBoard events, written at once: the package's own writer uses a thread that hangs on a full disk."""
+def _open_events(folder: Path) -> Any:
+    """TensorBoard's event file, or None without the package or the folder.
 
-    def __init__(self, folder: Path) -> None:
-        from tensorboardX.record_writer import RecordWriter
+    This is the part of tensorboardX that writes at once: its SummaryWriter has a thread that hangs on a full disk.
+    """
+    try:
+        from tensorboardX.event_file_writer import EventsWriter
 
-        self._writer = RecordWriter(str(folder / f"events.out.tfevents.{time.time():.0f}.{os.getpid()}"))
-        try:
-            self._write(file_version="brain.Event:2")
-        except OSError:
-            self._writer.close()
-            raise
-
-    @classmethod
-    def open(cls, folder: RunFolder) -> _Events | None:
-        try:
-            import tensorboardX  # noqa: F401
-        except ImportError:
-            return None
-        try:
-            folder.tensorboard.mkdir(parents=True, exist_ok=True)
-            return cls(folder.tensorboard)
-        except OSError:
-            return None
-
-    def write(self, stage: str, step: int, plain: Mapping[str, Any]) -> None:
-        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-
-        values = [
-            Summary.Value(tag=f"{stage}/{name}", simple_value=value)
-            for name, value in plain.items()
-            if isinstance(value, int | float)
-        ]
-        self._write(step=step, summary=Summary(value=values))
-
-    def _write(self, **content: Any) -> None:
-        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-
-        self._writer.write(Event(wall_time=time.time(), **content).SerializeToString())
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
+        folder.mkdir(parents=True, exist_ok=True)
+        return EventsWriter(str(folder / "events"), f".{os.getpid()}")
+    except (ImportError, OSError):
+        return None
 
 
 def _finite(value: Any) -> Any:
