@@ -13,7 +13,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.registry import find
-from phyb.algorithms.settings import Preset, Settings, TrainingConfig, preset
+from phyb.algorithms.settings import Preset, Settings, TrainingConfig, check_settings, dataset_of, preset
 from phyb.commands.logs import Collect, Data
 from phyb.commands.paper import Oracle, Reproduce, Verify
 from phyb.commands.runs import Doctor, Evaluate, Report, Select
@@ -21,6 +21,7 @@ from phyb.dynamics.fit import PoolConfig
 from phyb.envs.tasks import choose_task
 from phyb.errors import InterruptedRunError, PhybError, UsageError
 from phyb.registry import use_plugins
+from phyb.training.rows import log_origin
 
 DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
 
@@ -42,10 +43,10 @@ class NoModels:
 
 @dataclasses.dataclass(frozen=True)
 class Train(Generic[Models, Agent]):
-    """Train an algorithm on a log and judge the policy.
+    """Train an algorithm on a log and evaluate the policy.
 
     DATA is a built-in task (liquidation), a log file (.hdf5 in D4RL layout, or .npz) or minari:ID from the local
-    cache. Stages: collect or load the log, train the pool of models, optimise the policy, judge it, write the
+    cache. Stages: collect or load the log, train the pool of models, optimise the policy, evaluate it, write the
     report. Everything lands in one run folder; trained pools are also kept in a cache, so that the same log and
     settings never train them twice.
 
@@ -59,8 +60,14 @@ class Train(Generic[Models, Agent]):
     data: Annotated[Positional[str], arg(metavar="DATA")]
     """Built-in task or path of a log file."""
     env: str | None = None
-    """Gymnasium id of a simulator to judge the policy in (module:id imports the module first). Without it the policy
-    is trained all the same and judged under the belief only."""
+    """Gymnasium id of a simulator to evaluate the policy in (module:id imports the module first). Without it the policy
+    is trained all the same and evaluated under the belief only."""
+    task: str | None = None
+    """Task whose settings, termination rule and discount are taken: liquidation, hopper, halfcheetah, walker2d, ant,
+    pendulum. By default the task of --env, else the one that the log itself records; a file name decides nothing."""
+    dataset: str = ""
+    """Data set of D4RL, such as hopper-medium-replay, whose published settings --preset paper takes; by default what
+    the log itself records."""
     algorithm: str = "phyb"
     """What to train, see: phyb algorithms; or package.module:Class for one of your own. It decides which settings there
     are below."""
@@ -83,19 +90,24 @@ class Train(Generic[Models, Agent]):
     agent: Agent = tyro.MISSING
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
 
+    @property
+    def settings(self) -> Settings:
+        """Every setting."""
+        return Settings(self.pool if isinstance(self.pool, PoolConfig) else None, self.agent, self.training)
+
     def run(self, console: Console) -> None:
         """Train, then show the result."""
         from phyb.pipeline import train
         from phyb.report.tables import result_table
 
-        pool = self.pool if isinstance(self.pool, PoolConfig) else None
-        settings = Settings(pool, self.agent, self.training)
         run = train(
             self.data,
             env=self.env,
+            task=self.task,
+            dataset=self.dataset,
             algorithm=self.algorithm,
             preset_name=self.preset,
-            settings=settings,
+            settings=self.settings,
             seed=self.seed,
             out=self.out,
             resume=self.resume,
@@ -143,18 +155,50 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """The options that decide which settings there are, and their defaults."""
+
+    algorithm: str = "phyb"
+    preset: Preset = "cpu"
+    env: str | None = None
+    task: str | None = None
+    dataset: str = ""
+
+
 def parse(arguments: list[str]) -> Any:
     """The command in the arguments. Settings that are not given come from the algorithm and the preset that are.
 
+    The options of `Choices` are parsed first: they decide which settings there are. Then everything is parsed to find
+    DATA, whose task decides the defaults, and once more with these.
+
     Raises:
-        UsageError: an option of an earlier version; the message gives its new name.
+        UsageError: an option of an earlier version, the message gives its new name; or settings that cannot be used.
     """
     _refuse_old_names(arguments)
-    algorithm, env = _word_after("--algorithm", arguments) or "phyb", _word_after("--env", arguments)
-    settings = preset(_preset_in(arguments), algorithm, choose_task(None, env).task)
-    pool = settings.pool or NoModels()
-    train = Train(tyro.MISSING, pool=pool, agent=settings.agent, training=settings.training)
-    kind = Train[type(pool), find(algorithm).config_class]
+    if arguments[:1] != ["train"]:
+        return _parse(arguments, Choices(), preset(), tyro.MISSING)
+    words = [word for word in arguments if word not in ("-h", "--help")]
+    chosen, _ = tyro.cli(Choices, args=words[1:], return_unknown_args=True, prog="phyb train")
+    general = preset(chosen.preset, chosen.algorithm)
+    data = _parse(words, chosen, general, "").data
+    env_id, recorded = log_origin(data) if data else (None, None)
+    task = choose_task(env_id, chosen.env, chosen.task).task
+    usual = preset(chosen.preset, chosen.algorithm, task, chosen.dataset or dataset_of(task, recorded))
+    command = _parse(arguments, chosen, usual, tyro.MISSING)
+    if Choices(*(getattr(command, field.name) for field in dataclasses.fields(Choices))) != chosen:
+        raise UsageError("train: an option stands where it can be read in two ways; write it as --option=value.")
+    if chosen.dataset and chosen.preset != "paper":
+        raise UsageError("--dataset: has an effect only with --preset paper.")
+    check_settings(command.settings, usual)
+    return command
+
+
+def _parse(arguments: list[str], chosen: Choices, usual: Settings, data: Any) -> Any:
+    """The command in the arguments, where settings that are not given are the usual ones."""
+    pool = usual.pool or NoModels()
+    train = Train(data, pool=pool, agent=usual.agent, training=usual.training)
+    kind = Train[type(pool), find(chosen.algorithm).config_class]
     commands = (
         Annotated[OmitArgPrefixes[kind], subcommand("train", default=train)]
         | Annotated[Algorithms, subcommand("algorithms")]
@@ -179,29 +223,18 @@ RENAMED = {
     "--no-retreat": "--no-rollback",
     "--doubt-cost": "--disagreement-penalty, with --algorithm phyb-search",
     "--judge": "--algorithm phyb-search, for candidates that are whole policies, else --algorithm phyb",
+    "--reward-units=log": "--reward-units=raw",
 }
-"""Options of earlier versions, and what stands in their place."""
+"""Options of earlier versions, alone or with a value, and what stands in their place."""
 
 
 def _refuse_old_names(arguments: list[str]) -> None:
-    for word in arguments:
-        name = word.partition("=")[0].replace("_", "-")
-        if name in RENAMED:
-            raise UsageError(f"{name}: this option has another name now: {RENAMED[name]}.")
-
-
-def _word_after(option: str, arguments: list[str]) -> str:
-    """What an option is set to, read ahead because it decides which other options there are, or their defaults."""
     for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = word.partition("=")
-        if name == option:
-            return value if equals else after
-    return ""
-
-
-def _preset_in(arguments: list[str]) -> Preset:
-    name = _word_after("--preset", arguments)
-    return name if name in ("cpu", "paper", "released") else "cpu"  # pyright: ignore[reportReturnType]
+        name = name.replace("_", "-")
+        for old in (name, f"{name}={value if equals else after}"):
+            if old in RENAMED:
+                raise UsageError(f"{old}: this option has another name now: {RENAMED[old]}.")
 
 
 def _escape(text: str) -> str:

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from phyb.algorithms.problem import Problem, cache_predictions, make_problem, prediction_bytes
 from phyb.algorithms.registry import find
-from phyb.algorithms.settings import Preset, Settings
+from phyb.algorithms.settings import Preset, Settings, dataset_of
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
@@ -35,7 +35,7 @@ from phyb.dynamics.rows import split_rows
 from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
 from phyb.envs.liquidation import ENV_ID
-from phyb.envs.tasks import choose_task, find_task
+from phyb.envs.tasks import choose_task
 from phyb.errors import DataError, UsageError, memory_errors
 from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
 from phyb.interrupt import StopRequests, stop_requests
@@ -54,6 +54,7 @@ from phyb.training.rows import (
     BUILT_IN,
     RowsIn,
     choose_termination,
+    log_origin,
     move_rows,
     open_log,
     removed_afterwards,
@@ -72,6 +73,8 @@ def train(
     data: str | os.PathLike[str] | Log,
     *,
     env: str | None = None,
+    task: str | None = None,
+    dataset: str = "",
     algorithm: str = "phyb",
     preset_name: Preset = "cpu",
     settings: Settings | None = None,
@@ -88,6 +91,8 @@ def train(
     Args:
         data: the name of a built-in task ("liquidation"), the path of a log file, or a `Log`.
         env: Gymnasium id of a simulator to evaluate in; without it the policy is evaluated under the belief only.
+        task: what the log is about, by name or environment id; None takes the task of `env`, or the log's own env_id.
+        dataset: a data set of D4RL whose published settings the preset "paper" takes; "" takes what the log records.
         algorithm: what to train: a name in `phyb algorithms`, or package.module:Class.
         preset_name: which defaults to take: "cpu", "paper" or, for PhyB, "released".
         settings: every setting, those of the algorithm among them; None takes the preset's.
@@ -111,8 +116,10 @@ def train(
         CallbackError: a callback failed; everything so far is saved.
         InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
     """
-    choice = choose_task(data.env_id if isinstance(data, Log) else ENV_ID if data == "liquidation" else None, env)
-    learner = find(algorithm)(settings, preset=preset_name, task=choice.task)
+    env_id, recorded = log_origin(data)
+    choice = choose_task(env_id, env, task)
+    dataset = dataset or dataset_of(choice.task, recorded)
+    learner = find(algorithm)(settings, preset=preset_name, task=choice.task, dataset=dataset)
     settings = learner.settings
     _find_classes(settings)
     stages = Stages(console)
@@ -138,10 +145,10 @@ def train(
             if finding.severity == "warning":
                 stages.warn(f"{finding.message} {finding.advice}")
         env_id = env or (ENV_ID if str(data) == BUILT_IN else None)
-        task = find_task(env_id or log.env_id or "")
-        termination = choose_termination(log, settings.training.termination, task, stages.warn)
+        stages.console.print(f"  {choice}", style="dim", highlight=False, soft_wrap=True)
+        termination = choose_termination(log, settings.training.termination, choice.task, stages.warn)
         reward = rewards.resolve(settings.training.reward)
-        job = Job(name, learner, log, task, termination, reward, env_id, settings, seed, folder, stages, stop)
+        job = Job(name, learner, log, choice, termination, reward, env_id, settings, seed, folder, stages, stop)
         if not folder.finished:
             show_memory(log, settings, stages)
         write_or_compare_config(job, preset_name)

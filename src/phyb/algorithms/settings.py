@@ -146,6 +146,18 @@ def preset(
     return fields.changed(settings, {"agent": published})
 
 
+def dataset_of(task: Task | None, recorded: str | None) -> str:
+    """The data set of D4RL that a log says it is, or "".
+
+    Args:
+        task: the task of the log.
+        recorded: what the log records: a kind such as "medium-replay", or the id of a Minari data set.
+    """
+    kind = re.sub(r"-v\d+$", "", (recorded or "").rpartition("/")[2])
+    name = "" if task is None else f"{task.body}-{kind}"
+    return name if name in DATASETS else ""
+
+
 def check_settings(settings: Settings, base: Settings | None = None) -> None:
     """Refuse settings that no run could use, all of them at once and before anything is trained.
 

@@ -97,7 +97,7 @@ class Collect:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """HoldoutCheck at logs, or make one."""
+    """Describe a log, or make one."""
 
     action: Annotated[Describe, subcommand("describe")] | Annotated[Make, subcommand("make")]
 

@@ -108,7 +108,9 @@ class TaskChoice(NamedTuple):
     source: str
 
     def __str__(self) -> str:
-        return f"task {'unknown' if self.task is None else self.task.name}, by {self.source}"
+        if self.task is not None:
+            return f"task {self.task.name}, by {self.source}"
+        return f"task unknown, by {self.source}: general settings; --task NAME takes those of a task"
 
 
 def choose_task(log_env_id: str | None, env: str | None = None, task: str | None = None) -> TaskChoice:
@@ -128,7 +130,10 @@ def choose_task(log_env_id: str | None, env: str | None = None, task: str | None
             raise UsageError(f"--task {task}: is not known. Known are {', '.join(task.name for task in TASKS)}.")
         return TaskChoice(found, "--task")
     words = ((env, f"--env {env}"), (log_env_id, f"the log's env_id {log_env_id}"))
-    return next((TaskChoice(find_task(word), source) for word, source in words if word), TaskChoice(None, "default"))
+    return next(
+        (TaskChoice(find_task(word), source) for word, source in words if word),
+        TaskChoice(None, "a log without env_id"),
+    )
 
 
 def normalized_score(task: Task, mean_return: float) -> float | None:

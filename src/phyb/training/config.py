@@ -37,6 +37,8 @@ def write_or_compare_config(job: Job, preset_name: str) -> None:
             "provenance": dict(job.log.provenance),
         },
         "resolved": {
+            "task": None if job.task is None else job.task.name,
+            "task_by": job.choice.source,
             "discount": job.discount,
             "horizon": job.horizon,
             "termination": job.termination.name,

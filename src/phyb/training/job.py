@@ -11,7 +11,7 @@ from phyb.algorithms.base import Algorithm
 from phyb.algorithms.settings import Settings
 from phyb.data.log import Log
 from phyb.envs.functions import RowFunction
-from phyb.envs.tasks import Task
+from phyb.envs.tasks import Task, TaskChoice
 from phyb.envs.termination import Termination
 from phyb.interrupt import StopRequests
 from phyb.training.folder import RunFolder
@@ -25,7 +25,7 @@ class Job:
     name: str
     algorithm: Algorithm[Any, Any]
     log: Log
-    task: Task | None
+    choice: TaskChoice
     termination: Termination
     reward: RowFunction | None
     env_id: str | None
@@ -34,6 +34,11 @@ class Job:
     folder: RunFolder
     stages: Stages
     stop: StopRequests
+
+    @property
+    def task(self) -> Task | None:
+        """What is known about the environment."""
+        return self.choice.task
 
     @property
     def discount(self) -> float:

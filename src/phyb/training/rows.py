@@ -16,8 +16,10 @@ from phyb.algorithms.settings import Settings
 from phyb.data.collect import collect_liquidation
 from phyb.data.disk import log_on_disk, put_on_disk
 from phyb.data.files import load_log, log_header
+from phyb.data.formats import names_log
 from phyb.data.log import Log
 from phyb.envs import rewards
+from phyb.envs.liquidation import ENV_ID
 from phyb.envs.tasks import Task
 from phyb.envs.termination import Termination, compare, resolve
 from phyb.errors import UsageError
@@ -27,6 +29,21 @@ from phyb.training.progress import Stages
 RowsIn = Literal["auto", "memory", "disk"]
 BUILT_IN = "liquidation"
 """The task whose log is collected when it is asked for."""
+
+
+def log_origin(data: str | os.PathLike[str] | Log) -> tuple[str | None, str | None]:
+    """The env_id and the kind or data set that a log itself records; no row is read, and no file name counts.
+
+    Raises:
+        DataError: the file is missing, or not a log.
+    """
+    if isinstance(data, Log):
+        kind = data.provenance.get("kind")
+        return data.env_id, kind if isinstance(kind, str) else None
+    if str(data) == BUILT_IN:
+        return ENV_ID, None
+    header = log_header(data) if names_log(str(data)) else None
+    return (None, None) if header is None else (header.env_id, header.dataset)
 
 
 def open_log(

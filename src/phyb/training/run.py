@@ -150,7 +150,8 @@ class Run:
     @property
     def termination(self) -> Termination:
         """How imagined episodes end, as the run took it."""
-        task = find_task(text(self.config.get("env_id")) or self.log.env_id or "")
+        named = text(self.config["resolved"].get("task")) or text(self.config.get("env_id"))
+        task = find_task(named or self.log.env_id or "")
         return termination.resolve(self.settings.training.termination, task)
 
     @property
