@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -7,6 +8,9 @@ import pytest
 from phyb.algorithms.registry import ALGORITHMS
 from phyb.algorithms.settings import preset
 from phyb.cli import Train, main, parse
+from phyb.data.collect import collect_liquidation
+from phyb.data.files import save_log
+from phyb.errors import UsageError
 
 TINY = (
     "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --ensemble-size 3 --subset-size 2 "
@@ -26,18 +30,43 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, shown.out, shown.err
 
 
+def log_file(folder, name, env_id=None, **provenance):
+    log = collect_liquidation(50, 0)
+    save_log(dataclasses.replace(log, env_id=env_id, provenance=provenance), folder / name)
+    return str(folder / name)
+
+
 @pytest.mark.parametrize(
-    ("words", "env_id"),
+    ("name", "recorded", "options", "task"),
     [
-        (["mine.npz", "--env=Ant-v5"], "Ant-v5"),
-        (["hopper-medium.hdf5", "--env", "Pendulum-v1"], "Pendulum-v1"),
-        (["mine.npz"], None),
-        (["ant-colony.npz"], None),
+        ("mylog.hdf5", "Hopper-v5", [], "hopper"),
+        ("mylog.npz", "HalfCheetah-v4", [], "halfcheetah-v4"),
+        ("ant-colony.npz", None, [], None),
+        ("hopper-medium.hdf5", "Unknown-v0", [], None),
+        ("mylog.npz", "Hopper-v5", ["--env=Pendulum-v1"], "pendulum"),
+        ("mylog.npz", None, ["--env", "Ant-v5"], "ant"),
+        ("mylog.npz", "Hopper-v5", ["--env", "Ant-v5", "--task", "liquidation"], "liquidation"),
     ],
 )
-def test_defaults_come_from_the_environment_and_never_from_the_name_of_the_log(words, env_id):
-    command, settings = parse(["train", *words]), preset("cpu", task=env_id)
-    assert (command.pool, command.agent, command.training) == (settings.pool, settings.agent, settings.training)
+def test_defaults_come_from_task_simulator_or_log_and_never_from_a_file_name(tmp_path, name, recorded, options, task):
+    # An option of the algorithm stands before DATA: its value is not taken for the log.
+    words = ["train", "--subset-size", "2", log_file(tmp_path, name, recorded), *options]
+    assert parse(words).settings == preset("cpu", task=task).with_changes(subset_size=2)
+
+
+def test_published_settings_follow_what_the_log_records_or_the_option(tmp_path):
+    words = ["train", log_file(tmp_path, "x.hdf5", "Hopper-v5", kind="medium-replay"), "--algorithm", "mopo"]
+    assert parse([*words, "--preset=paper"]).settings == preset("paper", "mopo", dataset="hopper-medium-replay")
+    words += ["--dataset", "hopper-medium"]
+    assert parse([*words, "--preset=paper"]).settings == preset("paper", "mopo", dataset="hopper-medium")
+    with pytest.raises(UsageError, match="only with --preset paper"):
+        parse(words)
+
+
+def test_a_setting_without_effect_is_refused_by_name():
+    with pytest.raises(UsageError, match=r"step_size: 0\.3, has no effect here"):
+        parse(["train", "liquidation", "--step-size", "0.3"])
+    assert parse(["train", "liquidation", "--step-size-rule=fixed", "--step-size", "0.3"]).agent.step_size == 0.3
 
 
 def test_defaults_come_from_the_preset_on_the_command_line():
@@ -169,7 +198,12 @@ def test_result_of_a_run_is_strict_json(capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("word", "new"),
-    [("--retreat", "--rollback"), ("--doubt-cost=1", "--disagreement-penalty"), ("--judge", "phyb-search")],
+    [
+        ("--retreat", "--rollback"),
+        ("--doubt-cost=1", "--disagreement-penalty"),
+        ("--judge", "phyb-search"),
+        ("--reward-units=log", "raw"),
+    ],
 )
 def test_options_of_earlier_versions_are_refused_with_their_new_names(capsys, word, new):
     code, _, err = run(capsys, "train", "liquidation", word)

@@ -26,6 +26,7 @@ from phyb.cli import main
 from phyb.data.log import Log
 from phyb.dynamics.cache import pool_key
 from phyb.dynamics.fit import PoolConfig
+from phyb.envs.tasks import TaskChoice
 from phyb.envs.termination import Termination
 from phyb.errors import DataError, UsageError
 from phyb.evaluation.fitted_q import FittedQConfig
@@ -70,7 +71,9 @@ def write_run(folder, log, action, problem):
     ending = Termination("none", "none")
     algorithm = PhyB(SETTINGS.agent, steps=20)
     stages, stop = Stages(QUIET), StopRequests()
-    job = Job("halving", algorithm, log, None, ending, None, "X-v0", SETTINGS, 0, folder, stages, stop)
+    job = Job(
+        "halving", algorithm, log, TaskChoice(None, "no env"), ending, None, "X-v0", SETTINGS, 0, folder, stages, stop
+    )
     write_or_compare_config(job, "cpu")
     blank = eqx.filter_eval_shape(algorithm.init, jax.random.key(0), problem)
 
