@@ -65,7 +65,7 @@ class PMDB(PhyB):
     config_class = PMDBConfig
     presets = _PRESETS
     tasks = _TASKS
-    config: PMDBConfig
+    config: PMDBConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def _advance(
         self, key: PRNGKeyArray, state: PhyBState, problem: Problem, imagined: Imagined, belief: Belief
