@@ -15,8 +15,8 @@ from pathlib import Path
 from pages import put_between_marks
 
 from phyb.errors import PhybError
-from phyb.reproduce.command import reproduce_table2
-from phyb.reproduce.table2 import SEEDS
+from phyb.reproduce.command import reproduce
+from phyb.reproduce.table2 import TABLE2
 from phyb.reproduce.tables import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seeds", type=int, default=TABLE2.seeds)
     parser.add_argument("--jobs", type=int, help="runs at a time")
     parser.add_argument("--out", type=Path, default=Path("runs/table2"), help="folder of the runs")
     parser.add_argument("--gather", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     try:
-        found = reproduce_table2(**vars(arguments))
+        found = reproduce(TABLE2, **vars(arguments))
     except PhybError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -11,9 +11,10 @@ from phyb.cli import parse
 from phyb.errors import UsageError
 from phyb.fields import changed
 from phyb.reproduce.plan import options_of, plan_runs
-from phyb.reproduce.table2 import ROWS, quick_changes
+from phyb.reproduce.table import quick_changes
+from phyb.reproduce.table2 import TABLE2
 
-HERE = [name for name in ROWS if name in ALGORITHMS]
+HERE = [name for name in TABLE2.rows if name in ALGORITHMS]
 
 
 def nothing(usual):

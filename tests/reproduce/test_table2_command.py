@@ -9,7 +9,7 @@ from rich.console import Console
 from phyb.cli import main
 from phyb.errors import UsageError
 from phyb.reproduce import command
-from phyb.reproduce.command import FailedRunsError, reproduce_table2
+from phyb.reproduce.command import FailedRunsError
 from phyb.reproduce.processes import Failed
 
 TINY = {
@@ -28,7 +28,7 @@ def tiny(usual):
 def reproduce(folder, **changed):
     shown = io.StringIO()
     options = {"algorithms": ["bc"], "seeds": 1, "jobs": 1, "changes": tiny, **changed}
-    found = reproduce_table2(out=folder, console=Console(file=shown, width=150), **options)
+    found = command.reproduce("table2", out=folder, console=Console(file=shown, width=150), **options)
     return found, shown.getvalue()
 
 
@@ -96,17 +96,17 @@ def test_gathering_nothing_is_refused(tmp_path):
 def test_rough_numbers_have_a_folder_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="runs/table2-quick: no run"):
-        reproduce_table2(quick=True, gather=True, algorithms=["bc"])
+        command.reproduce("table2", quick=True, gather=True, algorithms=["bc"])
     with pytest.raises(UsageError, match="runs/table2: no run"):
-        reproduce_table2(gather=True, algorithms=["bc"])
+        command.reproduce("table2", gather=True, algorithms=["bc"])
 
 
 def test_the_command_line_passes_everything_on(monkeypatch):
     given = {}
-    monkeypatch.setattr(command, "reproduce_table2", lambda **options: given.update(options))
+    monkeypatch.setattr(command, "reproduce", lambda table, **options: given.update(options, table=table))
     main([*"reproduce table2 --quick --seeds 2 --jobs 3 --algorithms bc cql --gather".split()])
     given.pop("console")
-    expected = {"seeds": 2, "quick": True, "jobs": 3, "algorithms": ("bc", "cql"), "gather": True}
+    expected = {"table": "table2", "seeds": 2, "quick": True, "jobs": 3, "algorithms": ("bc", "cql"), "gather": True}
     assert given == {**expected, "out": None, "cache": None}
 
 

@@ -71,8 +71,8 @@ class Reproduce:
     or:   phyb reproduce table2 --algorithms phyb cql --seeds 2 --out runs/two-rows
     """
 
-    table: Positional[Literal["table2"]]
-    """Which table."""
+    table: Positional[str]
+    """Which table: table2, or package.module:attribute for one of your own; see docs/extending.md."""
     seeds: int | None = None
     """Runs per algorithm, with the seeds 0, 1, ...; by default 4 as in the paper, with --quick 1. More narrow the
     intervals."""
@@ -92,9 +92,10 @@ class Reproduce:
 
     def run(self, console: Console) -> None:
         """Train, compare, write."""
-        from phyb.reproduce.command import reproduce_table2
+        from phyb.reproduce.command import reproduce
 
-        reproduce_table2(
+        reproduce(
+            self.table,
             seeds=self.seeds,
             quick=self.quick,
             out=self.out,

@@ -1,4 +1,4 @@
-"""The work behind `phyb reproduce table2`: plan, train what is missing, gather, write."""
+"""The work behind `phyb reproduce`: plan, train what is missing, gather, write."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from phyb.reproduce import figure, tables
 from phyb.reproduce.board import Board
 from phyb.reproduce.plan import Planned, plan_runs
 from phyb.reproduce.processes import Failed, run_all, share_cores
-from phyb.reproduce.table2 import ROWS, SEEDS, TASK, Comparison, compare, outcome_of, quick_changes
+from phyb.reproduce.registry import TABLES
+from phyb.reproduce.table import Comparison, Table, compare, outcome_of
 from phyb.storage.files import write_bytes, write_json
 from phyb.training.memory import available
-
-NAME = "table2"
 
 
 class FailedRunsError(PhybError):
@@ -29,7 +28,8 @@ class FailedRunsError(PhybError):
     exit_code = 1
 
 
-def reproduce_table2(
+def reproduce(
+    table: str | Table,
     *,
     seeds: int | None = None,
     quick: bool = False,
@@ -41,12 +41,13 @@ def reproduce_table2(
     changes: Callable[[Settings], Changes] | None = None,
     console: Console | None = None,
 ) -> Comparison:
-    """Reproduce the paper's table 2, training the missing runs.
+    """Make a table, training the missing runs.
 
     Args:
-        seeds: runs per algorithm, with the seeds 0, 1, ...; None takes 4, with `quick` 1.
+        table: a table, its name, or package.module:attribute.
+        seeds: runs per algorithm, with the seeds 0, 1, ...; None takes the table's, with `quick` 1.
         quick: short training for rough numbers.
-        out: folder of runs, tables and figure; None takes runs/table2, with `quick` runs/table2-quick.
+        out: folder of runs, tables and figure; None takes runs/TABLE, with `quick` runs/TABLE-quick.
         jobs: runs at a time; None takes one per core, or fewer if memory is short.
         algorithms: rows of the table; none named takes all.
         gather: train nothing, write the table of what is finished.
@@ -60,13 +61,14 @@ def reproduce_table2(
         InterruptedRunError: Ctrl-C or SIGTERM; every run has saved.
     """
     console = console or Console()
-    count = seeds if seeds is not None else 1 if quick else SEEDS
+    table = TABLES.find(table) if isinstance(table, str) else table
+    count = seeds if seeds is not None else 1 if quick else table.seeds
     if count < 1:
         raise UsageError(f"--seeds {count}: at least 1 is needed.")
-    folder = out if out is not None else Path("runs") / (f"{NAME}-quick" if quick else NAME)
-    changes = changes or (quick_changes if quick else lambda usual: {})
-    chosen = list(dict.fromkeys(algorithms)) or list(ROWS)
-    plan = plan_runs(TASK, chosen, range(count), folder, changes, cache)
+    folder = out if out is not None else Path("runs") / (f"{table.name}-quick" if quick else table.name)
+    changes = changes or (table.quick if quick else lambda usual: {})
+    chosen = list(dict.fromkeys(algorithms)) or list(table.rows)
+    plan = plan_runs(table.task, chosen, range(count), folder, changes, cache)
     shares = share_cores(jobs, free_bytes=available())
     done = [run for run in plan if run.finished]
     failed: list[Failed] = []
@@ -75,8 +77,8 @@ def reproduce_table2(
         done = [run for run in plan if run.finished]
     if not done and not failed:
         raise UsageError(f"{folder}: no run of the table is finished yet. Leave out --gather to train them.")
-    found = compare([outcome_of(run) for run in done], chosen, seeds=count, jobs=len(shares), rough=quick)
-    paths = write(found, folder, _command(count, quick, algorithms))
+    found = compare(table, [outcome_of(run) for run in done], chosen, seeds=count, jobs=len(shares), rough=quick)
+    paths = write(found, folder, _command(table, count, quick, algorithms))
     console.print(tables.terminal(found))
     for path in paths:
         console.print(f"Written: {path}", highlight=False, soft_wrap=True)
@@ -93,11 +95,11 @@ def write(found: Comparison, folder: Path, command: str) -> list[Path]:
     texts = {"md": tables.markdown(found), "tex": tables.latex(found), "csv": tables.comma_separated(found)}
     paths = []
     for ending, text in texts.items():
-        paths.append(folder / f"{NAME}.{ending}")
+        paths.append(folder / f"{found.table.name}.{ending}")
         write_bytes(paths[-1], text.encode())
-    paths.append(folder / f"{NAME}.json")
+    paths.append(folder / f"{found.table.name}.json")
     write_json(paths[-1], tables.data(found, command))
-    pictures = [folder / f"{NAME}.svg", folder / f"{NAME}.png"]
+    pictures = [folder / f"{found.table.name}.{ending}" for ending in ("svg", "png")]
     figure.draw(found, pictures)
     return paths + pictures
 
@@ -118,6 +120,6 @@ def _train(
         return run_all(missing, shares, board, stop)
 
 
-def _command(seeds: int, quick: bool, algorithms: Sequence[str]) -> str:
-    words = ["phyb reproduce table2", f"--seeds {seeds}", *(["--quick"] if quick else [])]
+def _command(table: Table, seeds: int, quick: bool, algorithms: Sequence[str]) -> str:
+    words = [f"phyb reproduce {table.name}", f"--seeds {seeds}", *(["--quick"] if quick else [])]
     return " ".join([*words, *(["--algorithms", *algorithms] if algorithms else [])])

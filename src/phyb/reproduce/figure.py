@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from phyb.report.style import COLORS, drawing
-from phyb.reproduce.table2 import Comparison, Row
+from phyb.reproduce.table import Comparison, Row
 from phyb.reproduce.tables import title
 from phyb.storage.files import atomic_path
 

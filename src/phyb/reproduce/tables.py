@@ -10,8 +10,9 @@ from typing import Any
 
 from rich.table import Table
 
+from phyb.algorithms.registry import title_of
 from phyb.evaluation.statistics import Estimate
-from phyb.reproduce.table2 import Comparison, Row
+from phyb.reproduce.table import Comparison, Row
 
 NOTHING = "–"
 ROUGH = "ROUGH NUMBERS from --quick: short training on a small log. They test the procedure, not the algorithms."
@@ -28,14 +29,23 @@ CSV_COLUMNS: tuple[str, ...] = (
 
 def title(found: Comparison) -> str:
     """One line over the table."""
-    words = f"Table 2, liquidation: {found.seeds} seed{'s' if found.seeds != 1 else ''}"
+    words = f"{found.table.title}: {found.seeds} seed{'s' if found.seeds != 1 else ''}"
     return f"ROUGH (--quick): {words}" if found.rough else words
 
 
 def headers(found: Comparison) -> list[str]:
     """Names of the columns."""
     ours = "score, rough" if found.rough else "score, ours"
-    return ["algorithm", "seeds", ours, "score, paper", "IQM [95 %]", "CVaR 10 %", "PhyB better [95 %]", "minutes"]
+    return [
+        "algorithm",
+        "seeds",
+        ours,
+        "score, paper",
+        "IQM [95 %]",
+        "CVaR 10 %",
+        f"{_ours(found)} better [95 %]",
+        "minutes",
+    ]
 
 
 def cells(found: Comparison) -> list[list[str]]:
@@ -54,10 +64,10 @@ def notes(found: Comparison) -> list[str]:
     episodes = sorted({run.episodes for run in found.outcomes})
     evaluated = f", each evaluated on {' or '.join(f'{count:,}' for count in episodes)} episodes" if episodes else ""
     lines += [
-        f"Score 0 is a return of 0, score 100 a return of 135. Ours: mean ± standard deviation over seeds of the last "
-        f"policy{evaluated}; paper: as printed there. BC is not in the paper's table.",
+        *([found.table.note] if found.table.note else []),
+        f"Ours: mean ± standard deviation over seeds of the last policy{evaluated}; paper: as printed there.",
         "IQM: interquartile mean with a bootstrap interval over seeds. CVaR: mean return of the worst tenth of "
-        "episodes. PhyB better: probability that a run of PhyB scores higher than one of the row, ties half.",
+        f"episodes. {_ours(found)} better: probability that a run of it scores higher than one of the row, ties half.",
         f"Minutes: wall time per run, {found.jobs} at a time sharing the cores. The pool of models is trained once per "
         "seed and counted in the row that trained it.",
     ]
@@ -118,8 +128,8 @@ def comma_separated(found: Comparison) -> str:
 def data(found: Comparison, command: str) -> dict[str, Any]:
     """Everything, ready for JSON: every run with the command that made it, and the rows."""
     content = {
-        "table": "2",
-        "task": "liquidation",
+        "table": found.table.name,
+        "task": found.table.task,
         "rough": found.rough,
         "command": command,
         "seeds": found.seeds,
@@ -142,6 +152,10 @@ def terminal(found: Comparison) -> Table:
     if found.rough:
         table.caption = ROUGH
     return table
+
+
+def _ours(found: Comparison) -> str:
+    return title_of(found.table.ours)
 
 
 def _row_cells(row: Row) -> list[str]:
