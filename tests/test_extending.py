@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from rich.console import Console
@@ -106,7 +107,7 @@ def test_a_pool_of_ones_own_models_is_cached_and_follows_its_source(examples, tm
     found = [cached_pool(log, POOL, 0, **options) for _ in range(2)]
     assert [each.trained for each in found] == [True, False]
     assert type(found[1].pool.members).__name__ == "LinearModel"
-    np.testing.assert_array_equal(*(each.pool.members.layer.weights[0] for each in found))
+    np.testing.assert_array_equal(*(jax.tree.leaves(each.pool.members)[0] for each in found))
     assert is_cached(log, POOL, 0, **options)
     before = pool_key(log, POOL, 0, False)
     with open(examples / "my_model.py", "a", encoding="utf-8") as file:
@@ -119,7 +120,7 @@ def test_a_policy_learns_against_ones_own_models(examples, tmp_path):
     agent = {"actor": "my_actor:SteadyActor", "rollout_starts": 16, "rollout_length": 1, "clone_steps": 0}
     run = train(tmp_path / "run", "mopo", POOL, agent, cache=tmp_path / "cache")
     assert np.all(np.abs(run.policy.act(np.zeros((3, 3), np.float32))) <= 1.0)
-    assert type(run.problem.world.pool.members).__name__ == "LinearModel"
+    assert type(run.pool.members).__name__ == "LinearModel"
 
 
 def test_a_format_is_read_once_its_module_is_named(examples, tmp_path):
