@@ -120,6 +120,7 @@ def test_a_policy_learns_against_ones_own_models(examples, tmp_path):
     agent = {"actor": "my_actor:SteadyActor", "rollout_starts": 16, "rollout_length": 1, "clone_steps": 0}
     run = train(tmp_path / "run", "mopo", POOL, agent, cache=tmp_path / "cache")
     assert np.all(np.abs(run.policy.act(np.zeros((3, 3), np.float32))) <= 1.0)
+    assert run.pool is not None
     assert type(run.pool.members).__name__ == "LinearModel"
 
 
