@@ -97,17 +97,13 @@ class Train(Generic[Models, Agent]):
 
     def run(self, console: Console) -> None:
         """Train, then show the result."""
-        from phyb.pipeline import train
         from phyb.report.tables import result_table
 
-        run = train(
+        run = find(self.algorithm)(self.settings, preset=self.preset).fit(
             self.data,
             env=self.env,
             task=self.task,
             dataset=self.dataset,
-            algorithm=self.algorithm,
-            preset_name=self.preset,
-            settings=self.settings,
             seed=self.seed,
             out=self.out,
             resume=self.resume,

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, cache_predictions, make_problem, prediction_bytes
 from phyb.algorithms.registry import find
-from phyb.algorithms.settings import Preset, Settings, dataset_of
+from phyb.algorithms.settings import Settings, dataset_of
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
@@ -69,15 +70,13 @@ _MEMORY_ADVICE = (
 )
 
 
-def train(
+def fit(
+    algorithm: Algorithm[Any, Any],
     data: str | os.PathLike[str] | Log,
     *,
     env: str | None = None,
     task: str | None = None,
     dataset: str = "",
-    algorithm: str = "phyb",
-    preset_name: Preset = "cpu",
-    settings: Settings | None = None,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -86,45 +85,15 @@ def train(
     rows_in: RowsIn = "auto",
     console: Console | None = None,
 ) -> Run:
-    """Train an algorithm on a log and evaluate the policy.
-
-    Args:
-        data: the name of a built-in task ("liquidation"), the path of a log file, or a `Log`.
-        env: Gymnasium id of a simulator to evaluate in; without it the policy is evaluated under the belief only.
-        task: what the log is about, by name or environment id; None takes the task of `env`, or the log's own env_id.
-        dataset: a data set of D4RL whose published settings the preset "paper" takes; "" takes what the log records.
-        algorithm: what to train: a name in `phyb algorithms`, or package.module:Class.
-        preset_name: which defaults to take: "cpu", "paper" or, for PhyB, "released".
-        settings: every setting, those of the algorithm among them; None takes the preset's.
-        seed: seeds the log of a built-in task, the pool, the policy and the evaluation.
-        out: run folder; None names it `runs/TASK-ALGORITHM-seedS`.
-        resume: go on with the run in that folder, or start it if there is none; a finished run is shown again.
-        callbacks: called with (step, metrics); one that returns True ends training. See `phyb.training.callbacks`.
-        cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
-        rows_in: "memory"; "disk" for a log that does not fit into it, in files below the cache and the run folder; or
-            "auto", which takes the disk only if the memory free is less than the run needs. The result is the same.
-        console: where progress is shown; None shows it on the terminal.
-
-    Raises:
-        UsageError: the folder exists and `resume` is off, or it holds a run with other settings.
-        DataError: the log cannot be used.
-        PoorPoolError: the models learned nothing, and `accept_poor_pool` is off.
-        DivergenceError: training produced numbers that are not finite.
-        BusyError: another process works on the folder.
-        StorageError: something cannot be written; what was saved before stays.
-        MemoryShortError: the run needs far more memory than is free.
-        CallbackError: a callback failed; everything so far is saved.
-        InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
-    """
-    env_id, recorded = log_origin(data)
-    choice = choose_task(env_id, env, task)
-    dataset = dataset or dataset_of(choice.task, recorded)
-    learner = find(algorithm)(settings, preset=preset_name, task=choice.task, dataset=dataset)
-    settings = learner.settings
+    """Train an algorithm on a log and evaluate the policy; `Algorithm.fit` says what the arguments mean."""
+    recorded_env, recorded = log_origin(data)
+    choice = choose_task(recorded_env, env, task)
+    algorithm = algorithm.for_task(choice.task, dataset or dataset_of(choice.task, recorded))
+    settings = algorithm.settings
     _find_classes(settings)
     stages = Stages(console)
     name = _name_of(data)
-    folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{learner.name}-seed{seed}")
+    folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{algorithm.name}-seed{seed}")
     if not resume and is_in_use(folder.path, folder.manifest.name):
         raise UsageError(
             f"{folder.path}: already exists. Add --resume to go on with it or to see its result, "
@@ -148,16 +117,31 @@ def train(
         stages.console.print(f"  {choice}", style="dim", highlight=False, soft_wrap=True)
         termination = choose_termination(log, settings.training.termination, choice.task, stages.warn)
         reward = rewards.resolve(settings.training.reward)
-        job = Job(name, learner, log, choice, termination, reward, env_id, settings, seed, folder, stages, stop)
+        job = Job(name, algorithm, log, choice, termination, reward, env_id, settings, seed, folder, stages, stop)
         if not folder.finished:
             show_memory(log, settings, stages)
-        write_or_compare_config(job, preset_name)
+        write_or_compare_config(job)
         if not folder.finished:
             return _carry_out(job, cache_folder(cache), callbacks)
         stages.message(f"{folder.path}: this run is finished; here is its result.")
         if not folder.report.is_file():
             _write_report(job)
-        return Run(folder.path, algorithm=learner, data=log, cache=cache, console=console)
+        return Run(folder.path, algorithm=algorithm, data=log, cache=cache, console=console)
+
+
+def train(
+    data: str | os.PathLike[str] | Log,
+    algorithm: str = "phyb",
+    *,
+    settings: Any = None,
+    preset: str = "cpu",
+    **options: Any,
+) -> Run:
+    """Train an algorithm that is found by its name, see `phyb algorithms`, or as package.module:Class.
+
+    `settings` and `preset` are those of the algorithm's constructor, `options` the arguments of `Algorithm.fit`.
+    """
+    return find(algorithm)(settings, preset=preset).fit(data, **options)
 
 
 def _find_classes(settings: Settings) -> None:

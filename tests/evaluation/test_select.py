@@ -72,9 +72,9 @@ def write_run(folder, log, action, problem):
     algorithm = PhyB(SETTINGS.agent, steps=20)
     stages, stop = Stages(QUIET), StopRequests()
     job = Job(
-        "halving", algorithm, log, TaskChoice(None, "no env"), ending, None, "X-v0", SETTINGS, 0, folder, stages, stop
+        "halving", algorithm, log, TaskChoice(None, "default"), ending, None, "X-v0", SETTINGS, 0, folder, stages, stop
     )
-    write_or_compare_config(job, "cpu")
+    write_or_compare_config(job)
     blank = eqx.filter_eval_shape(algorithm.init, jax.random.key(0), problem)
 
     def state_of(action):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import jax.numpy as jnp
 import optax
@@ -19,6 +20,12 @@ from phyb.envs.tasks import Task
 from phyb.errors import UsageError
 from phyb.fields import Changes, Count, Fraction, Layers, Positive, Share
 from phyb.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from phyb.data.log import Log
+    from phyb.training.run import Run
 
 Config = TypeVar("Config")
 State = TypeVar("State")
@@ -44,7 +51,7 @@ class Algorithm(Generic[Config, State]):
         settings: every setting of a run.
         config: those of the algorithm, `settings.agent`.
         total_steps: updates of a run.
-        preset: the name of the preset, or "" where all settings were given.
+        preset: the name of the preset.
 
     Raises:
         UsageError: a setting is not known, cannot have its value, or has no effect beside the others.
@@ -80,7 +87,7 @@ class Algorithm(Generic[Config, State]):
         if not isinstance(base.agent, self.config_class) or (base.pool is None) is self.needs_pool:
             raise UsageError(f"These settings are not of {self.name}; take them from preset('cpu', {self.name!r}).")
         self._given = (settings, task, dataset, changes)
-        self.preset = "" if isinstance(settings, Settings) else preset
+        self.preset = preset
         self.settings = base.with_changes(**changes)
         self.config: Config = self.settings.agent
         self.total_steps = self.settings.training.steps
@@ -99,6 +106,68 @@ class Algorithm(Generic[Config, State]):
             return self
         task, dataset = own_task if own_task is not None else task, own_dataset or dataset
         return type(self)(settings, preset=self.preset, task=task, dataset=dataset, **changes)
+
+    def fit(
+        self,
+        data: str | os.PathLike[str] | Log,
+        *,
+        env: str | None = None,
+        task: str | None = None,
+        dataset: str = "",
+        seed: int = 0,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        callbacks: Sequence[Callable[[int, Mapping[str, Any]], Any]] = (),
+        cache: str | os.PathLike[str] | None = None,
+        rows_in: Literal["auto", "memory", "disk"] = "auto",
+        console: Console | None = None,
+    ) -> Run:
+        """Train on a log and evaluate the policy; everything lands in one run folder.
+
+        Args:
+            data: the name of a built-in task ("liquidation"), the path of a log file, or a `Log`.
+            env: Gymnasium id of a simulator to evaluate in; without it the policy is evaluated under the belief only.
+            task: what the log is about, if neither its own env_id nor `env` says so. It decides the task's part of the
+                preset, how episodes end, and the discount.
+            dataset: a data set of D4RL whose published settings the preset "paper" takes; "" asks the log.
+            seed: seeds the log of a built-in task, the pool, the policy and the evaluation.
+            out: run folder; None names it `runs/TASK-ALGORITHM-seedS`.
+            resume: go on with the run in that folder, or start it if there is none; a finished run is shown again.
+            callbacks: called with (step, metrics); one that returns True ends training early, and the policy there is
+                is evaluated and reported. See `phyb.training.callbacks`.
+            cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
+            rows_in: "memory"; "disk" for a log that does not fit into it, in files below the cache and the run folder;
+                or "auto", which takes the disk only if the memory free is less than the run needs. The result is the
+                same.
+            console: where progress is shown; None shows it on the terminal.
+
+        Raises:
+            UsageError: the folder exists and `resume` is off, or it holds a run with other settings.
+            DataError: the log cannot be used.
+            PoorPoolError: the models learned nothing, and `accept_poor_pool` is off.
+            DivergenceError: training produced numbers that are not finite.
+            BusyError: another process works on the folder.
+            StorageError: something cannot be written; what was saved before stays.
+            MemoryShortError: the run needs far more memory than is free.
+            CallbackError: a callback failed; everything so far is saved.
+            InterruptedRunError: Ctrl-C or SIGTERM; everything so far is saved.
+        """
+        from phyb.pipeline import fit
+
+        return fit(
+            self,
+            data,
+            env=env,
+            task=task,
+            dataset=dataset,
+            seed=seed,
+            out=out,
+            resume=resume,
+            callbacks=callbacks,
+            cache=cache,
+            rows_in=rows_in,
+            console=console,
+        )
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (self.config, self.total_steps) == (other.config, other.total_steps)

@@ -74,7 +74,7 @@ def final_evaluation(job: Job, policy: Policy, problem: Problem, stopped_at: int
     result: dict[str, Any] = {
         "task": job.name,
         "algorithm": word_of(type(job.algorithm)),
-        "preset": job.folder.read_config()["preset"],
+        "preset": job.algorithm.preset,
         "seed": job.seed,
         "steps": job.settings.training.steps,
         "stopped_at": stopped_at,

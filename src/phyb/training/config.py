@@ -17,7 +17,7 @@ from phyb.training.folder import RunFolder, versions
 from phyb.training.job import Job
 
 
-def write_or_compare_config(job: Job, preset_name: str) -> None:
+def write_or_compare_config(job: Job) -> None:
     """Write config.json, or refuse to go on if the run in the folder was started with something else.
 
     Raises:
@@ -27,7 +27,7 @@ def write_or_compare_config(job: Job, preset_name: str) -> None:
         "format": FORMAT_VERSION,
         "task": job.name,
         "algorithm": word_of(type(job.algorithm)),
-        "preset": preset_name,
+        "preset": job.algorithm.preset,
         "seed": job.seed,
         "env_id": job.env_id,
         "data": {

@@ -37,7 +37,7 @@ class Job:
 
     @property
     def task(self) -> Task | None:
-        """What is known about the environment."""
+        """What the library knows about the environment."""
         return self.choice.task
 
     @property
