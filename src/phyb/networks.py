@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from phyb.errors import UsageError
 
 Tree = TypeVar("Tree")
+Value = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows"]]
+"""From observations to values."""
 
 
 class MLP(eqx.Module):
@@ -115,7 +117,7 @@ def only_arrays(model: Tree, label: str) -> Tree:
     return model
 
 
-def take(tree: Tree, index: Array | int) -> Tree:
+def take(tree: Tree, index: Array | int | tuple[Array, ...]) -> Tree:
     """Rows `index` of the first axis of every leaf: members of a stacked ensemble."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 

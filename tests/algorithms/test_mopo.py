@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phyb.algorithms.model_sac import world_of
 from phyb.algorithms.mopo import MOPO, MOPOConfig, uncertainty
 from phyb.algorithms.problem import make_problem
 from phyb.algorithms.sac import SACState
@@ -18,16 +17,17 @@ def test_uncertainty_is_the_largest_norm_of_standard_deviations_of_all_members(l
     pool = linear_pool(np.zeros((3, 4, 4)), np.zeros((3, 4)), log_std=np.log(stds), holdout_nll=[0.0, 9.0, 1.0])
     problem = make_problem(linear_log(episodes=10, steps=5), pool, discount=0.9, horizon=5, termination="none")
     rows = problem.rows
-    np.testing.assert_allclose(uncertainty(world_of(problem), rows.observations, rows.actions), 13.0, rtol=1e-4)
+    np.testing.assert_allclose(uncertainty(problem.learned_world(), rows.observations, rows.actions), 13.0, rtol=1e-4)
 
     observations, actions = rows.observations[:6], rows.actions[:6]
-    alive, agent = jnp.ones(6, bool), SACState(*[None] * 7)  # pyright: ignore[reportArgumentType]
+    alive, agent = jnp.ones(6), SACState(*[None] * 7)  # pyright: ignore[reportArgumentType]
     found = {}
     for weight in (0.0, 0.5, 2.0):
         algorithm = MOPO(MOPOConfig(elites=1, uncertainty_weight=weight), steps=10)
         step = eqx.filter_jit(algorithm.step)
-        found[weight], counts = step(jax.random.key(0), agent, problem, observations, actions, alive)
-        np.testing.assert_array_equal(counts, alive)
+        moved = step(jax.random.key(0), agent, problem, observations, actions, alive)
+        np.testing.assert_array_equal(moved.weight, alive)
+        found[weight] = moved.row
     for weight in (0.5, 2.0):
         less = (found[0.0].rewards - found[weight].rewards) * problem.reward_scale
         np.testing.assert_allclose(less, weight * 13.0, rtol=1e-4)

@@ -125,7 +125,7 @@ def test_rollouts_follow_the_models_as_they_are_now(problem):
 
     @eqx.filter_jit
     def step(problem):
-        alive = jnp.ones(6, bool)
+        alive = jnp.ones(6)
         return algorithm._agent.step(jax.random.key(0), agent, problem, rows.observations, rows.actions, alive)
 
     one, two = (step(algorithm.against(each, problem))[0].next_observations for each in (members, moved))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phyb.belief.backup import BeliefConfig, believe, draw, follow, member_backups
+from phyb.belief.backup import BeliefConfig, aggregate, draw, follow, member_backups
 from phyb.world.model import Imagined, WorldModel, imagine, successor_noise
 
 OBS, ACT, ROWS, POOL = 2, 1, 40, 6
@@ -67,7 +67,7 @@ def run(world, config, observations, actions, value=curved, key=None, members=No
     noise = successor_noise(keys[1], config, config.ensemble_size, len(observations), OBS)
     imagined = imagine(world, config, members, observations, actions, noise)
     backups = member_backups(imagined, value, DISCOUNT, world.value_floor)
-    return members, noise, imagined, believe(keys[2], config, imagined, backups)
+    return members, noise, imagined, aggregate(keys[2], config, imagined, backups)
 
 
 def naive_backups(numbers, members, noise, observations, actions, value, ends=lambda after: False):
@@ -76,9 +76,9 @@ def naive_backups(numbers, members, noise, observations, actions, value, ends=la
     noise = np.broadcast_to(noise, (len(members), *noise.shape[1:]))
     result = np.zeros((len(members), len(observations)))
     for row, (observation, action) in enumerate(zip(observations, actions, strict=True)):
-        told = np.concatenate([observation, LOW + (action + 1) / 2 * (HIGH - LOW)])
+        inputs = np.concatenate([observation, LOW + (action + 1) / 2 * (HIGH - LOW)])
         for slot, member in enumerate(members):
-            out = told @ weights[member] + biases[member]
+            out = inputs @ weights[member] + biases[member]
             total = 0.0
             for sample in noise[slot, :, row]:
                 after = observation + out[:OBS] + np.exp(log_std[member, :OBS]) * sample
@@ -167,50 +167,8 @@ def test_all_members_at_infinite_temperature_give_the_mean_of_the_drawn_members(
     np.testing.assert_allclose(belief.backups, backups, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 3])
-def test_noise_comes_in_antithetic_pairs(samples):
-    kinds: Any = (("shared", 1), ("private", 4))
-    for noise, members in kinds:
-        config = BeliefConfig(ensemble_size=4, subset_size=2, noise=noise, noise_samples=samples)
-        drawn = np.asarray(successor_noise(jax.random.key(0), config, config.ensemble_size, ROWS, OBS))
-        assert drawn.shape == (members, samples, ROWS, OBS)
-        half = -(-samples // 2)
-        np.testing.assert_array_equal(drawn[:, half:] + drawn[:, : samples - half], 0.0)
-        assert 0.8 < drawn.std() < 1.2
-        assert len(np.unique(drawn[:, :half])) == members * half * ROWS * OBS
-
-
-@given(
-    inside=st.floats(-1, 1),
-    beyond=st.floats(1, 50),
-    start=st.floats(0.5, 5),
-    thickness=st.floats(0.1, 5),
-    dimension=st.integers(0, 1),
-)
-@settings(max_examples=20, deadline=None)
-def test_trust_is_1_inside_the_data_and_0_behind_the_wall(linear_pool, inside, beyond, start, thickness, dimension):
-    middle, width = np.array([3.0, -10.0], np.float32), np.array([0.5, 40.0], np.float32)
-    world = world_of(linear_pool(*members_of(0)), middle=middle, width=width)
-    config = BeliefConfig(wall_start=start, wall_end=start + thickness)
-    unit = np.eye(OBS, dtype=np.float32)[dimension] * width
-    near, far = middle + inside * 0.499 * unit, middle + beyond * (start + thickness) * 1.001 * unit
-    np.testing.assert_array_equal(world.trust(jnp.stack([near, far]), config), [1.0, 0.0])
-    ladder = world.trust(jnp.asarray(middle + np.linspace(0, 12, 200)[:, None] * unit), config)
-    assert np.all(np.diff(ladder) <= 0)
-    half_way = world.trust(jnp.asarray(middle - (start + thickness / 2) * unit), config)
-    assert float(half_way) == pytest.approx(0.5, abs=1e-3)
-
-
-def test_a_dimension_without_range_keeps_its_trust(linear_pool):
-    world = world_of(linear_pool(*members_of(0)), middle=[7.0, 0.0], width=[0.0, 1.0])
-    states = jnp.array([[7.0, 0.0], [1e9, 0.0], [-3.0, 0.2], [jnp.inf, 0.0], [7.0, 99.0]])
-    np.testing.assert_array_equal(world.trust(states, BeliefConfig()), [1, 1, 1, 1, 0])
-    slope = jax.grad(lambda s: jnp.sum(world.trust(s, BeliefConfig())))(states[:3])
-    assert np.all(np.isfinite(slope))
-
-
 def test_leaving_the_data_never_pays(linear_pool):
-    # One member drives straight out of the data, where the value network promises nothing worse than 0.
+    # One member drives straight out of the data, where the value network predicts nothing worse than 0.
     weights, biases, log_std = members_of(0, spread=0.0)
     biases[:, 0] += np.where(np.arange(POOL) == 0, 1e3, 0.0)
     floor = -8.0
@@ -224,28 +182,6 @@ def test_leaving_the_data_never_pays(linear_pool):
     assert np.all(belief.backups[jnp.array([0, 2])] <= belief.backups[jnp.array([1, 3])])
 
 
-def test_termination_none_learned_and_by_rule(linear_pool):
-    done_weights = np.tile(np.array([1.5, 0.0, -0.5], np.float32), (POOL, 1))
-    pool, rows = linear_pool(*members_of(0), done_weights, 0.3), rows_of(1)
-    config = BeliefConfig(ensemble_size=4, subset_size=2, noise_samples=2)
-    seen = []
-
-    def rule(observations, actions, successors):
-        seen.append((observations, actions))
-        return successors[..., 0] + observations[..., 1] > 0.5
-
-    found = {kind: run(world_of(pool, termination=kind), config, *rows)[2] for kind in ("none", "learned", rule)}
-    assert np.all(found["none"].alive == 1.0)
-    logit = rows[0] @ done_weights[0, :2] + done_weights[0, 2] * (LOW + (rows[1][:, 0] + 1) / 2 * (HIGH - LOW)) + 0.3
-    np.testing.assert_allclose(
-        found["learned"].alive, np.broadcast_to(1 / (1 + np.exp(logit)), (4, 2, ROWS)), rtol=1e-4
-    )
-    by_rule = found[rule]
-    np.testing.assert_array_equal(by_rule.alive, by_rule.successors[..., 0] + rows[0][:, 1] <= 0.5)
-    np.testing.assert_array_equal(seen[0][0], rows[0])
-    np.testing.assert_allclose(seen[0][1], LOW + (rows[1] + 1) / 2 * (HIGH - LOW), rtol=1e-6)
-
-
 def test_after_the_end_nothing_is_earned():
     imagined = Imagined(
         successors=jnp.zeros((1, 2, 1, OBS)),
@@ -257,7 +193,7 @@ def test_after_the_end_nothing_is_earned():
     np.testing.assert_allclose(backups[0, :, 0], [1.0, 1.0 + 0.5 * 0.25 * 10.0])
 
 
-def three_opinions(rows):
+def three_predictions(rows):
     """Three members, two samples, the same for every row; they end and are trusted differently."""
     shape = (3, 2, rows)
     place = jnp.arange(6.0).reshape(3, 2, 1, 1) * jnp.array([1.0, -10.0])
@@ -271,7 +207,7 @@ def three_opinions(rows):
 
 def test_the_rollout_follows_each_member_as_often_as_it_is_believed():
     rows, alpha = 20_000, np.array([0.2, 0.7, 0.1])
-    imagined, config = three_opinions(rows), BeliefConfig(ensemble_size=3, subset_size=3)
+    imagined, config = three_predictions(rows), BeliefConfig(ensemble_size=3, subset_size=3)
     weights = jnp.broadcast_to(jnp.asarray(alpha, jnp.float32)[:, None], (3, rows))
     successor, reward, alive, chosen = (np.asarray(x) for x in follow(jax.random.key(0), config, imagined, weights))
     np.testing.assert_allclose(np.bincount(chosen, minlength=3) / rows, alpha, atol=0.015)
@@ -284,7 +220,7 @@ def test_the_rollout_follows_each_member_as_often_as_it_is_believed():
 
 def test_the_average_successor_is_the_weighted_mean():
     rows = 20_000
-    imagined, config = three_opinions(rows), BeliefConfig(ensemble_size=3, subset_size=3, successor="average")
+    imagined, config = three_predictions(rows), BeliefConfig(ensemble_size=3, subset_size=3, successor="average")
     weights = jnp.broadcast_to(jnp.array([0.2, 0.7, 0.1])[:, None], (3, rows))
     successor, reward, alive, _ = follow(jax.random.key(0), config, imagined, weights)
     np.testing.assert_allclose(successor, np.tile([1.8, -18.0], (rows, 1)), rtol=1e-5)
@@ -293,59 +229,59 @@ def test_the_average_successor_is_the_weighted_mean():
 
 
 def test_a_member_without_weight_is_never_followed():
-    imagined = three_opinions(20_000)
+    imagined = three_predictions(20_000)
     weights = jnp.broadcast_to(jnp.array([0.5, 0.0, 0.5])[:, None], (3, 20_000))
     chosen = follow(jax.random.key(1), BeliefConfig(), imagined, weights)[3]
     assert set(np.asarray(chosen).tolist()) == {0, 2}
 
 
-PROMISES = jnp.array([[5.0, 1.0], [0.0, 8.0], [3.0, 9.0]])[..., None]  # means 3, 4 and 6
+BACKUPS = jnp.array([[5.0, 1.0], [0.0, 8.0], [3.0, 9.0]])[..., None]  # means 3, 4 and 6
 
 
-def opinion(seed=0, rewards=(0.0, 0.0, 0.0), **options):
-    imagined = three_opinions(1)._replace(rewards=jnp.asarray(rewards)[:, None])
+def belief_of(seed=0, rewards=(0.0, 0.0, 0.0), **options):
+    imagined = three_predictions(1)._replace(rewards=jnp.asarray(rewards)[:, None])
     config = BeliefConfig(ensemble_size=3, **options)
-    return believe(jax.random.key(seed), config, imagined, PROMISES)
+    return aggregate(jax.random.key(seed), config, imagined, BACKUPS)
 
 
 def test_the_target_may_use_only_the_first_sample_of_members_ranked_by_all():
-    belief = opinion(subset_size=1, weight_rule="kth_min", target_samples="first")
+    belief = belief_of(subset_size=1, weight_rule="kth_min", target_samples="first")
     np.testing.assert_allclose(belief.target, [5.0])
-    np.testing.assert_allclose(opinion(subset_size=1, weight_rule="kth_min").target, [3.0])
+    np.testing.assert_allclose(belief_of(subset_size=1, weight_rule="kth_min").target, [3.0])
 
 
 def test_members_may_be_ranked_by_the_value_of_the_successor_alone():
-    # Without their rewards the members promise 3, 4 - 3 = 1 and 6 - 6 = 0.
-    belief = opinion(subset_size=1, weight_rule="kth_min", rank_by="value", rewards=(0.0, 3.0, 6.0))
+    # Without their rewards the backups are 3, 4 - 3 = 1 and 6 - 6 = 0.
+    belief = belief_of(subset_size=1, weight_rule="kth_min", rank_by="value", rewards=(0.0, 3.0, 6.0))
     np.testing.assert_array_equal(belief.weights[:, 0], [0, 0, 1])
     np.testing.assert_allclose(belief.target, [6.0])
 
 
 def test_other_backups_may_rank_than_those_that_make_the_target():
-    reverse = -PROMISES
+    reverse = -BACKUPS
     config = BeliefConfig(ensemble_size=3, subset_size=1, weight_rule="kth_min")
-    belief = believe(jax.random.key(0), config, three_opinions(1), PROMISES, reverse)
+    belief = aggregate(jax.random.key(0), config, three_predictions(1), BACKUPS, reverse)
     np.testing.assert_array_equal(belief.weights[:, 0], [0, 0, 1])
     np.testing.assert_allclose(belief.target, [6.0])
 
 
 def test_uniform_mix_leaves_every_drawn_member_some_weight():
-    belief = opinion(subset_size=1, uniform_mix=0.01)
+    belief = belief_of(subset_size=1, uniform_mix=0.01)
     np.testing.assert_allclose(belief.weights[:, 0], [0.99 + 0.01 / 3, 0.01 / 3, 0.01 / 3], rtol=1e-5)
     np.testing.assert_allclose(belief.target, 0.99 * 3.0 + 0.01 * 13 / 3, rtol=1e-5)
 
 
 def test_kth_min_probability_is_a_coin_for_the_whole_update():
     np.testing.assert_array_equal(
-        opinion(subset_size=1, kth_min_probability=1.0, kth_min_rank=2).weights[:, 0], [0, 1, 0]
+        belief_of(subset_size=1, kth_min_probability=1.0, kth_min_rank=2).weights[:, 0], [0, 1, 0]
     )
     flip = jax.vmap(
         lambda key: (
-            believe(
+            aggregate(
                 key,
                 BeliefConfig(ensemble_size=3, subset_size=1, kth_min_probability=0.3, kth_min_rank=3),
-                three_opinions(4)._replace(rewards=jnp.zeros((3, 4))),
-                jnp.broadcast_to(PROMISES, (3, 2, 4)),
+                three_predictions(4)._replace(rewards=jnp.zeros((3, 4))),
+                jnp.broadcast_to(BACKUPS, (3, 2, 4)),
             ).weights
         )
     )

@@ -14,11 +14,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from phyb.algorithms import settings as presets_of
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.settings import Settings
-from phyb.belief.backup import Value
 from phyb.data.dataset import Rows
 from phyb.envs.tasks import Task
 from phyb.errors import UsageError
 from phyb.fields import Changes, Count, Fraction, Layers, Positive, Share
+from phyb.networks import Value
 from phyb.policy.policy import Policy
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Soft actor-critic on logged and imagined rows: what MOPO, COMBO, RAMBO and 1R2R have in common (MBPO, offline).
 
-Every `rollout_every` updates, short rollouts of the policy through the best models, from logged states, go to a memory.
-Each update of SAC takes a share of logged rows and the rest from the memory. An algorithm changes what a rollout's step
-is (`step`), what is added to the critics' loss (`penalty`), or what is done before and after.
+Every `rollout_every` updates, short rollouts of the policy through the best models, from logged states, go to a replay
+buffer. Each update of SAC takes a share of logged rows and the rest from the buffer. An algorithm changes what a
+rollout's step is (`step`), what is added to the critics' loss (`penalty`), or what is done before and after.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
 from phyb.algorithms.base import Algorithm, CriticConfig, Metrics, critic_rows, decaying, reward_factor
-from phyb.algorithms.model_rollouts import Memory, elite_members, outcomes, roll_out
 from phyb.algorithms.phyb_presets import TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
@@ -26,7 +25,8 @@ from phyb.fields import Count, Fraction, Positive, Whole
 from phyb.policy.actor import Actor
 from phyb.policy.cloning import clone
 from phyb.policy.critics import Critics, PolicyValue
-from phyb.world.model import WorldModel
+from phyb.world.replay import ReplayBuffer
+from phyb.world.rollout import ROWS, Transition, elite_members, elite_step, rollout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ModelConfig(CriticConfig):
     temperature_learning_rate: Positive = 1e-4
     """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
     initial_temperature: Positive = 1.0
-    """Worth of entropy at the start, in the units of the rewards; it is learned from there on."""
+    """Weight of entropy at the start, in the units of the rewards; it is learned from there on."""
     clone_steps: Whole = 0
     """Updates before the first in which the actor is fitted to the logged actions."""
 
@@ -52,7 +52,7 @@ class ModelConfig(CriticConfig):
     rollout_every: Count = 1000
     """Updates between two rounds of rollouts. Lower follows the policy more closely and costs time."""
     rollout_rounds: Count = 5
-    """Rounds of rollouts that are remembered. Higher keeps rows of older policies."""
+    """Rounds of rollouts that the replay buffer holds. Higher keeps rows of older policies."""
     elites: Count = 5
     """Models, those with the lowest hold-out loss, that rollouts follow. More vary more and are worse models."""
 
@@ -76,7 +76,7 @@ PAPER_POOL = {
     "model_patience": 5,
     "nll_beta": 0.0,
 }
-"""The models of this family at their published size; a look at the hold-out rows after each million rows."""
+"""The models of this family at their published size; a check on the hold-out rows after each million rows."""
 
 CPU_AGENT = {
     "policy_hidden": (64, 64),
@@ -115,7 +115,7 @@ class ModelState(NamedTuple):
     """Everything that changes in training."""
 
     sac: SACState
-    memory: Memory
+    buffer: ReplayBuffer
     key: PRNGKeyArray
     step: Int[Array, ""]
 
@@ -147,7 +147,7 @@ class ModelSAC(Algorithm[Config, ModelState]):
         )
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> ModelState:
-        """Fresh networks, the actor fitted to the log if that is asked for, and an empty memory."""
+        """Fresh networks, the actor fitted to the log if that is asked for, and an empty replay buffer."""
         cfg, sizes = self.config, (problem.observation_size, problem.action_size)
         start_key, clone_key, key = jax.random.split(key, 3)
         start = sac.start(self._optimizers, start_key, *sizes, cfg.policy_hidden, cfg.initial_temperature, cfg.actor)
@@ -164,7 +164,7 @@ class ModelSAC(Algorithm[Config, ModelState]):
             )
             start = start._replace(actor=actor)
         capacity = cfg.rollout_starts * cfg.rollout_length * cfg.rollout_rounds
-        return ModelState(start, Memory.empty(capacity, *sizes), key, jnp.zeros((), jnp.int32))
+        return ModelState(start, ReplayBuffer.empty(capacity, *sizes), key, jnp.zeros((), jnp.int32))
 
     def step(
         self,
@@ -173,12 +173,11 @@ class ModelSAC(Algorithm[Config, ModelState]):
         problem: Problem,
         observations: Float[Array, "rows obs"],
         actions: Float[Array, "rows act"],
-        alive: Bool[Array, " rows"],
-    ) -> tuple[Rows, Bool[Array, " rows"]]:
-        """One step of all rollouts: a row of each in the units of the log, and which of them count."""
-        world = world_of(problem)
-        rows = outcomes(key, world, elite_members(world.pool, self.config.elites), observations, actions, 1)
-        return jax.tree.map(lambda leaf: leaf[0], rows), alive
+        alive: Float[Array, " rows"],
+    ) -> Transition:
+        """One step of all rollouts."""
+        world = problem.learned_world()
+        return elite_step(world, elite_members(world.pool, self.config.elites))(key, observations, actions, alive)
 
     def penalty(
         self, key: PRNGKeyArray, agent: SACState, logged: Rows, imagined: Rows
@@ -186,7 +185,7 @@ class ModelSAC(Algorithm[Config, ModelState]):
         """What is added to the critics' loss, of a batch that is ready for critics."""
         return None
 
-    def imagine(self, key: PRNGKeyArray, agent: SACState, problem: Problem) -> tuple[Rows, Bool[Array, " rows"]]:
+    def imagine(self, key: PRNGKeyArray, agent: SACState, problem: Problem) -> tuple[Rows, Bool[Array, "steps rows"]]:
         """One round of rollouts of the policy from logged states, and which of its rows count."""
         start_key, roll_key = jax.random.split(key)
         starts = problem.sample(start_key, self.config.rollout_starts).observations
@@ -194,24 +193,24 @@ class ModelSAC(Algorithm[Config, ModelState]):
         def act(key: PRNGKeyArray, observations: Array) -> Array:
             return sac.act(agent.actor, key, problem.standardizer(observations))[0]
 
-        def step(key: PRNGKeyArray, observations: Array, actions: Array, alive: Array) -> tuple[Rows, Array]:
+        def step(key: PRNGKeyArray, observations: Array, actions: Array, alive: Array) -> Transition:
             return self.step(key, agent, problem, observations, actions, alive)
 
-        return roll_out(roll_key, act, step, starts, self.config.rollout_length)
+        return rollout(roll_key, starts, act, step, length=self.config.rollout_length, record=ROWS).kept
 
     def update(self, state: ModelState, problem: Problem) -> tuple[ModelState, Metrics]:
         """Now and then a round of rollouts, then one update of SAC on logged and imagined rows."""
         cfg = self.config
         key, roll_key, logged_key, imagined_key, penalty_key, learn_key = jax.random.split(state.key, 6)
-        memory = jax.lax.cond(
+        buffer = jax.lax.cond(
             state.step % cfg.rollout_every == 0,
-            lambda memory: memory.add(*self.imagine(roll_key, state.sac, problem)),
-            lambda memory: memory,
-            state.memory,
+            lambda buffer: buffer.add(*self.imagine(roll_key, state.sac, problem)),
+            lambda buffer: buffer,
+            state.buffer,
         )
         logged = critic_rows(problem, problem.sample(logged_key, cfg.real_rows), cfg)
-        imagined = critic_rows(problem, memory.sample(imagined_key, cfg.batch_size - cfg.real_rows), cfg)
-        after, told = sac.learn(
+        imagined = critic_rows(problem, buffer.sample(imagined_key, cfg.batch_size - cfg.real_rows), cfg)
+        after, metrics = sac.learn(
             self._optimizers,
             state.sac,
             learn_key,
@@ -221,25 +220,19 @@ class ModelSAC(Algorithm[Config, ModelState]):
             backup_entropy=self.backup_entropy,
             penalty=self.penalty(penalty_key, state.sac, logged, imagined),
         )
-        del told["target"]
+        del metrics["target"]
         units = problem.reward_scale / reward_factor(problem, cfg.reward_units)
-        told |= {
+        metrics |= {
             "q_logged": _mean_value(after.critics, logged) * units,
             "q_imagined": _mean_value(after.critics, imagined) * units,
             "reward_imagined": jnp.mean(imagined.rewards) * units,
             "imagined_end": jnp.mean(imagined.terminated),
         }
-        return ModelState(after, memory, key, state.step + 1), told
+        return ModelState(after, buffer, key, state.step + 1), metrics
 
     def value(self, state: ModelState, problem: Problem) -> PolicyValue:
         """The target critics' value of the policy's mean action."""
         return PolicyValue(state.actor, state.sac.target_critics, reward_factor(problem, self.config.reward_units))
-
-
-def world_of(problem: Problem) -> WorldModel:
-    """The problem's world, which is there since a pool was asked for."""
-    assert problem.world is not None, "this algorithm needs a pool"
-    return problem.world
 
 
 def _mean_value(critics: Critics, rows: Rows) -> Float[Array, ""]:

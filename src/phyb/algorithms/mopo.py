@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms.base import PAPER_TRAINING, locomotion_tasks
 from phyb.algorithms.model_sac import (
@@ -23,13 +23,12 @@ from phyb.algorithms.model_sac import (
     ModelConfig,
     ModelSAC,
     by_dataset,
-    world_of,
 )
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
-from phyb.data.dataset import Rows
 from phyb.fields import Fraction, NonNegative
 from phyb.world.model import WorldModel
+from phyb.world.rollout import Transition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +51,8 @@ def uncertainty(
     world: WorldModel, observations: Float[Array, "rows obs"], actions: Float[Array, "rows act"]
 ) -> Float[Array, " rows"]:
     """`max_i || sigma_i(s, a) ||` over all members of the pool, next state and reward together, in the log's units."""
-    told = world.pool.predict(jnp.arange(world.pool.size), observations, world.env_action(actions))
-    return jnp.sqrt(jnp.max(jnp.sum(told.next_std**2, axis=-1) + told.reward_std**2, axis=0))
+    predictions = world.predict(jnp.arange(world.pool.size), observations, actions)
+    return jnp.sqrt(jnp.max(jnp.sum(predictions.next_std**2, axis=-1) + predictions.reward_std**2, axis=0))
 
 
 class MOPO(ModelSAC[MOPOConfig]):
@@ -85,9 +84,10 @@ class MOPO(ModelSAC[MOPOConfig]):
         problem: Problem,
         observations: Float[Array, "rows obs"],
         actions: Float[Array, "rows act"],
-        alive: Bool[Array, " rows"],
-    ) -> tuple[Rows, Bool[Array, " rows"]]:
+        alive: Float[Array, " rows"],
+    ) -> Transition:
         """One step of all rollouts, paid less where the models are unsure."""
-        rows, counts = super().step(key, agent, problem, observations, actions, alive)
-        price = self.config.uncertainty_weight * uncertainty(world_of(problem), observations, actions)
-        return rows._replace(rewards=rows.rewards - price / problem.reward_scale), counts
+        moved = super().step(key, agent, problem, observations, actions, alive)
+        price = self.config.uncertainty_weight * uncertainty(problem.learned_world(), observations, actions)
+        rewards = moved.row.rewards - price / problem.reward_scale
+        return moved._replace(row=moved.row._replace(rewards=rewards))

@@ -1,7 +1,7 @@
 """1R2R, one risk to rule them all: imagined rollouts lean to bad outcomes (Rigter et al., 2023).
 
 What is different from SAC on logged and imagined rows is the law of an imagined step. Several outcomes of (s, a) are
-drawn, each from its own member, so that they differ by what the models do not know and by chance alike. Each is valued
+drawn, each from its own member, so that they differ by what the models do not know and by noise alike. Each is valued
 by
 
     v = r + gamma (1 - terminated) min_j Q_j(s', a'),    a' ~ pi,
@@ -21,7 +21,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
 from phyb.algorithms.base import PAPER_TRAINING, critic_rows, locomotion_tasks
-from phyb.algorithms.model_rollouts import elite_members, outcomes
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
     LOCOMOTION_POOL,
@@ -29,13 +28,14 @@ from phyb.algorithms.model_sac import (
     ModelConfig,
     ModelSAC,
     by_dataset,
-    world_of,
 )
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
 from phyb.fields import Count, Fraction, Whole, not_if, only_if
+from phyb.networks import take
 from phyb.policy.quantile import Risk, check_risk, distort
+from phyb.world.rollout import Transition, elite_members, outcomes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,20 +130,22 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
         problem: Problem,
         observations: Float[Array, "rows obs"],
         actions: Float[Array, "rows act"],
-        alive: Bool[Array, " rows"],
-    ) -> tuple[Rows, Bool[Array, " rows"]]:
+        alive: Float[Array, " rows"],
+    ) -> Transition:
         """One step of all rollouts, each to a bad one of several outcomes."""
-        cfg, world = self.config, world_of(problem)
+        cfg, world = self.config, problem.learned_world()
         outcome_key, value_key, choice_key = jax.random.split(key, 3)
         elites = elite_members(world.pool, cfg.elites)
         drawn = outcomes(outcome_key, world, elites, observations, actions, cfg.outcomes)
         values = self._values(value_key, agent, problem, drawn)
         row = jnp.arange(len(observations))
         if cfg.tail == "pooled":
-            chosen, row, alive = choose_pooled(choice_key, values, alive, cfg.risk_amount)
+            chosen, row, counts = choose_pooled(choice_key, values, alive > 0, cfg.risk_amount)
+            alive = counts.astype(alive.dtype)
         else:
             chosen = choose(choice_key, values, cfg.risk, cfg.risk_amount)
-        return jax.tree.map(lambda leaf: leaf[chosen, row], drawn), alive
+        followed = take(drawn, (chosen, row))
+        return Transition(followed, alive, 1.0 - followed.terminated)
 
     def _values(self, key: PRNGKeyArray, agent: SACState, problem: Problem, drawn: Rows) -> Array:
         """What each outcome is worth to the critics that are learning, in their units."""

@@ -20,16 +20,16 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.algorithms.base import Algorithm, Metrics
-from phyb.algorithms.imagination import belief_metrics, belief_step
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.rollback import Incumbent, compare
 from phyb.algorithms.starting import clone_log
-from phyb.belief.backup import Belief, Value, follow
+from phyb.belief.backup import Belief, backup, follow
+from phyb.belief.metrics import belief_metrics
 from phyb.data.dataset import Rows
 from phyb.dynamics.pool import Prediction
-from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
+from phyb.networks import SlowAverage, Value, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
@@ -186,7 +186,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
             key=keys[0],
             step=state.step + 1,
         )
-        metrics = belief_metrics(cfg.belief, problem, imagined, belief, chosen) | {
+        metrics = belief_metrics(cfg.belief, imagined, belief, chosen, problem.reward_scale) | {
             "divergence": jnp.mean(step.divergence),
             "step_size": jnp.mean(step.step_size),
             "critic_loss": errors[0],
@@ -302,19 +302,25 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         actions: Array,
         predictions: Prediction | None = None,
     ) -> tuple[Imagined, Belief]:
-        if self.config.value_estimator == "amortised":
-            return belief_step(
-                key, self.config.belief, state.target_value, problem, observations, actions, predictions=predictions
-            )
-        key, key_value = jax.random.split(key)
+        value, rank_value = problem.bounded(state.target_value), None
+        if self.config.value_estimator == "direct":
+            key, key_value = jax.random.split(key)
 
-        def direct(critics: Critics) -> Value:
-            return lambda rows: self.direct_value(key_value, state, critics, rows)
+            def direct(critics: Critics) -> Value:
+                return problem.bounded(lambda rows: self.direct_value(key_value, state, critics, rows))
 
-        return belief_step(
-            key, self.config.belief, direct(state.target_critics), problem, observations, actions,
-            rank_value=direct(state.critics), predictions=predictions,
-        )  # fmt: skip
+            value, rank_value = direct(state.target_critics), direct(state.critics)
+        return backup(
+            key,
+            self.config.belief,
+            problem.learned_world(),
+            value,
+            problem.discount,
+            observations,
+            actions,
+            rank_value=rank_value,
+            predictions=predictions,
+        )
 
     def direct_value(
         self, key: PRNGKeyArray, state: PhyBState, critics: Critics, observations: Float[Array, "*rows obs"]

@@ -27,13 +27,13 @@ from phyb.algorithms.problem import Problem
 from phyb.algorithms.rollback import Incumbent, compare
 from phyb.algorithms.starting import CloneConfig, clone_log, rows_to_clone
 from phyb.belief.backup import BeliefConfig, draw, weigh
-from phyb.belief.episodes import walk
 from phyb.fields import Count, Fraction, Layers, NonNegative, Positive, Share, not_if
 from phyb.networks import SlowAverage, select
 from phyb.policy.actor import Actor, squash
 from phyb.policy.mirror import mirror_step, step_size_for
 from phyb.policy.policy import Policy
 from phyb.policy.variation import Variation
+from phyb.world.episodes import member_episodes
 
 MOST_DIRECTION_ROWS = 10_000
 """Logged rows, evenly spread, that say in which directions a policy's features differ."""
@@ -190,21 +190,20 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
         Candidates are draws around the actor, so that each is as likely under it: the mirror step's reference is
         uniform. Noise on their actions is the same for all.
         """
-        cfg, world, variation = self.config, problem.world, state.variation
-        assert world is not None, "this algorithm needs a pool"
+        cfg, world, variation = self.config, problem.learned_world(), state.variation
         keys = jax.random.split(state.key, 6)
         members = draw(keys[1], cfg.belief, world.pool)
         starts = jax.random.choice(keys[2], problem.starts, (cfg.episode_starts,))
         changes = variation.draw(keys[3], cfg.policy_candidates, cfg.policy_spread, problem.action_size)
         policies, rows = len(changes), cfg.episode_starts
 
-        def act(observations: Array, key: PRNGKeyArray) -> Array:
+        def act(key: PRNGKeyArray, observations: Array) -> Array:
             apart = problem.standardizer(observations).reshape(len(members), policies, rows, -1)
             means = variation.means(state.actor, apart, changes)
             noise = cfg.action_noise * jax.random.normal(key, means.shape[2:])
             return squash(means + noise).reshape(len(members), policies * rows, -1)
 
-        episodes = walk(
+        episodes = member_episodes(
             keys[4],
             world,
             cfg.belief,
@@ -212,7 +211,7 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
             jnp.tile(starts, (policies, 1)),
             act,
             problem.standardizer,
-            steps=min(cfg.episode_steps, problem.horizon),
+            length=min(cfg.episode_steps, problem.horizon),
             disagreement_penalty=cfg.disagreement_penalty,
         )
         earned = jnp.mean(episodes.returns.reshape(len(members), policies, rows), axis=-1)

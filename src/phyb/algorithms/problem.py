@@ -13,8 +13,9 @@ from jaxtyping import Array, Int
 from phyb.data.dataset import Dataset, make_dataset
 from phyb.data.log import Log
 from phyb.dynamics.pool import Pool, Prediction
+from phyb.networks import Value
 from phyb.storage.mapped import column_range
-from phyb.world.model import RewardRule, TerminationRule, WorldModel
+from phyb.world.model import RewardRule, Termination, WorldModel
 
 
 class Problem(Dataset):
@@ -29,6 +30,15 @@ class Problem(Dataset):
         """The cached predictions of all members on these rows, if there are any."""
         return jax.tree.map(lambda leaf: leaf[:, chosen], self.cached_predictions)
 
+    def learned_world(self) -> WorldModel:
+        """The learned environment, which is there if the algorithm asked for a pool."""
+        assert self.world is not None, "this algorithm needs a pool"
+        return self.world
+
+    def bounded(self, value: Value) -> Value:
+        """From a value of standardised observations to one of raw ones, within what the rewards allow."""
+        return lambda observations: jnp.clip(value(self.standardizer(observations)), self.value_low, self.value_high)
+
 
 def make_problem(
     log: Log,
@@ -36,7 +46,7 @@ def make_problem(
     *,
     discount: float,
     horizon: int,
-    termination: TerminationRule | str = "learned",
+    termination: Termination = "learned",
     reward: RewardRule | None = None,
     rows_in: Path | None = None,
 ) -> Problem:
@@ -64,7 +74,7 @@ def make_problem(
             jnp.asarray(0.5 * (low + high)),
             jnp.asarray(high - low),
             dataset.value_low,
-            termination,  # pyright: ignore[reportArgumentType]
+            termination,
             reward,
         )
     fields = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(dataset)}
@@ -73,20 +83,18 @@ def make_problem(
 
 def prediction_bytes(problem: Problem) -> int:
     """Memory that `cache_predictions` would take."""
-    assert problem.world is not None, "there is no pool to ask"
     numbers = 2 * problem.observation_size + 3
-    return 4 * problem.world.pool.size * problem.rows.rewards.shape[0] * numbers
+    return 4 * problem.learned_world().pool.size * problem.rows.rewards.shape[0] * numbers
 
 
 def cache_predictions(problem: Problem, block: int = 4096) -> Problem:
     """The problem with all that the pool predicts on logged rows, asked in blocks of rows."""
-    assert problem.world is not None, "there is no pool to ask"
-    world, rows = problem.world, problem.rows
+    world, rows = problem.learned_world(), problem.rows
     members = jnp.arange(world.pool.size)
 
     @jax.jit
     def predict(observations: Array, actions: Array) -> Prediction:
-        return world.pool.predict(members, observations, world.env_action(actions))
+        return world.predict(members, observations, actions)
 
     count = rows.rewards.shape[0]
     parts = [predict(rows.observations[i : i + block], rows.actions[i : i + block]) for i in range(0, count, block)]

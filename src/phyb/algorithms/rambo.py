@@ -25,7 +25,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms import sac
 from phyb.algorithms.base import PAPER_TRAINING, Algorithm, Metrics, critic_rows, locomotion_tasks
-from phyb.algorithms.model_rollouts import elite_members, outcomes
 from phyb.algorithms.model_sac import (
     CPU_AGENT,
     LOCOMOTION_POOL,
@@ -34,7 +33,6 @@ from phyb.algorithms.model_sac import (
     ModelSAC,
     ModelState,
     by_dataset,
-    world_of,
 )
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
@@ -45,6 +43,7 @@ from phyb.networks import gradient_step, start_optimizer, take
 from phyb.policy.actor import Actor
 from phyb.policy.critics import PolicyValue
 from phyb.world.model import WorldModel
+from phyb.world.rollout import elite_members, outcomes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +164,7 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
     def init(self, key: PRNGKeyArray, problem: Problem) -> RAMBOState:
         """The policy before its first update, and a copy of the best models."""
         agent_key, start_key, key = jax.random.split(key, 3)
-        pool = world_of(problem).pool
+        pool = problem.learned_world().pool
         members = take(pool.members, elite_members(pool, self.config.elites))
         return RAMBOState(
             self._agent.init(agent_key, problem),
@@ -190,13 +189,12 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
         """One step of the models, on one step of rollouts that start anew from the log every `rollout_length` steps."""
         cfg, size = self.config, self.config.adversary_batch_size
         key, start_key, act_key, step_key, logged_key = jax.random.split(state.key, 5)
-        world, agent = world_of(self.against(state.members, problem)), state.agent.sac
+        world, agent = self.against(state.members, problem).learned_world(), state.agent.sac
         anew = state.agent.step // cfg.adversary_every % cfg.rollout_length == 0
         fresh = problem.sample(start_key, size).observations
         here = jnp.where(anew, fresh, state.states)
         actions = sac.act(agent.actor, act_key, problem.standardizer(here))[0]
-        drawn = outcomes(step_key, world, jnp.arange(world.pool.size), here, actions, 1)
-        rows = jax.tree.map(lambda leaf: leaf[0], drawn)
+        rows = take(outcomes(step_key, world, jnp.arange(world.pool.size), here, actions, 1), 0)
         advantage = advantages(agent, critic_rows(problem, rows, cfg), problem.discount)
         logged = problem.sample(logged_key, size)
 
@@ -216,7 +214,7 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
 
     def against(self, members: DynamicsModel, problem: Problem) -> Problem:
         """The problem in a world of these members."""
-        world = world_of(problem)
+        world = problem.learned_world()
         nll = jnp.sort(world.pool.holdout_nll)[: self.config.elites]
         pool = dataclasses.replace(world.pool, members=members, holdout_nll=nll)
         return dataclasses.replace(problem, world=dataclasses.replace(world, pool=pool))

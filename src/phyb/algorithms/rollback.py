@@ -12,19 +12,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
-from phyb.belief.backup import BeliefConfig
-from phyb.belief.episodes import walk
 from phyb.networks import select
 from phyb.policy.actor import Actor
+from phyb.world.episodes import member_episodes
+from phyb.world.model import WorldConfig
 
 ROWS = 48
 """States from which policies are compared."""
 GAIN, LOSS = 3.0, -2.0
-"""Evidence from which on a gain or a loss is clear, in standard errors. By chance alone it varies by 1 or more, and a
-run looks many times. A gain that is none would be deployed, a loss that is none costs little."""
+"""Evidence from which on a gain or a loss is clear, in standard errors. By noise alone it varies by 1 or more, and a
+run compares many times. A gain that is none would be deployed, a loss that is none costs little."""
 SHARED_ERROR = 0.02
 """Standard error of a gain, as a share of the return, that members have in common and that their agreement cannot show:
-they learned from one log. Gains of a few per cent that all of them promise need not be there (docs/results.md)."""
+they learned from one log. Gains of a few per cent that all of them predict need not be there (docs/results.md)."""
 
 
 class Incumbent(NamedTuple):
@@ -47,7 +47,7 @@ def compare(
     candidate: Actor,
     incumbent: Incumbent,
     problem: Problem,
-    config: BeliefConfig,
+    config: WorldConfig,
     disagreement_penalty: float,
     *,
     last: Bool[Array, ""],
@@ -63,7 +63,7 @@ def compare(
         candidate: the policy as it is now.
         incumbent: the last policy that was a clear gain, at first the start.
         problem: log and models.
-        config: what is believed; its noise decides how members move.
+        config: how members move.
         disagreement_penalty: as in `member_returns`.
         last: whether training is over.
     """
@@ -75,18 +75,18 @@ def compare(
 
 
 def gains(
-    key: PRNGKeyArray, new: Actor, old: Actor, problem: Problem, config: BeliefConfig, disagreement_penalty: float
+    key: PRNGKeyArray, new: Actor, old: Actor, problem: Problem, config: WorldConfig, disagreement_penalty: float
 ) -> tuple[Float[Array, " members"], Float[Array, " members"]]:
     """What the new policy's mean action earns more than the old one's in each member, and what the old one earns.
 
-    Both walk from the same states and meet the same chance. Half of the states are starts of episodes, the others any
-    of the log.
+    Both are rolled out from the same states with common random numbers. Half of the states are starts of episodes, the
+    others any of the log.
     """
-    key_start, key_row, key_walk = jax.random.split(key, 3)
+    key_start, key_row, key_rollout = jax.random.split(key, 3)
     first = jax.random.choice(key_start, problem.starts, (ROWS // 2,))
     states = jnp.concatenate([first, problem.sample(key_row, ROWS - len(first)).observations])
     ours, theirs = (
-        member_returns(key_walk, actor, problem, config, states, disagreement_penalty) for actor in (new, old)
+        member_returns(key_rollout, actor, problem, config, states, disagreement_penalty) for actor in (new, old)
     )
     return ours - theirs, theirs
 
@@ -95,24 +95,25 @@ def member_returns(
     key: PRNGKeyArray,
     actor: Actor,
     problem: Problem,
-    config: BeliefConfig,
+    config: WorldConfig,
     states: Float[Array, "rows obs"],
     disagreement_penalty: float = 0.0,
 ) -> Float[Array, " members"]:
     """What an actor's mean action earns in whole episodes of every member alone, in learning units.
 
-    The same key is the same chance.
+    The same key is the same noise.
     """
-    world = problem.world
-    assert world is not None, "this algorithm needs a pool"
-
-    def act(observations: Array, chance: PRNGKeyArray) -> Array:
-        return actor.mode(problem.standardizer(observations))
-
-    members = jnp.arange(world.pool.size)
-    steps, unit = problem.horizon, problem.standardizer
-    episodes = walk(
-        key, world, config, members, states, act, unit, steps=steps, disagreement_penalty=disagreement_penalty
+    world, unit = problem.learned_world(), problem.standardizer
+    episodes = member_episodes(
+        key,
+        world,
+        config,
+        jnp.arange(world.pool.size),
+        states,
+        lambda _, observations: actor.mode(unit(observations)),
+        unit,
+        length=problem.horizon,
+        disagreement_penalty=disagreement_penalty,
     )
     return jnp.mean(episodes.returns, axis=-1)
 

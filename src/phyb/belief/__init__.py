@@ -1,1 +1,1 @@
-"""What we choose to believe: draw N of M members, keep the k that promise least, weigh them, back values up."""
+"""The belief over models: draw N of M members, keep the k of least backup, weigh them, back values up."""

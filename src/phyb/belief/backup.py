@@ -1,9 +1,16 @@
-"""Backing values up through the belief: imagine what each drawn member says, weigh the members, follow one of them."""
+"""Backing values up through the belief: imagine what each drawn member says, weigh the members, follow one of them.
+
+For a row (s, a), N members i are drawn from the pool and backed up one step each,
+
+    x_i = r_i(s, a) + gamma E[ alive_i V(s'_i) ],    s'_i ~ member i.
+
+The k members of least x_i get weights alpha_i (`phyb.belief.weights`), the others none. The target of the critics is
+`sum_i alpha_i x_i`, and the next imagined state is that of member i with probability alpha_i.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 import jax
@@ -11,11 +18,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.belief.weights import Draw, WeightRule, draw_members, ranks, subset_weights
-from phyb.dynamics.pool import Pool
+from phyb.data.dataset import Rows
+from phyb.dynamics.pool import Pool, Prediction
 from phyb.fields import Count, Fraction, NonNegative, Positive, not_if, only_if
-from phyb.world.model import Imagined, WorldConfig
-
-Value = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows"]]
+from phyb.networks import Value
+from phyb.world.model import Imagined, WorldConfig, WorldModel, imagine, successor_noise
+from phyb.world.rollout import Step, Transition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,17 +33,17 @@ class BeliefConfig(WorldConfig):
     ensemble_size: Count = 10
     """N, members drawn per update. Raising it deepens pessimism (the worst of more) and costs time."""
     subset_size: Count = 5
-    """k, the members that promise least and are kept. Lower is more pessimistic, k = N keeps all."""
+    """k, the members of least backup, which are kept. Lower is more pessimistic, k = N keeps all."""
     belief_temperature: Annotated[Positive, only_if("weight_rule", "softmax", "scaled_softmax")] = 0.33
     """lambda, spread of the weights over the subset. Lower leans to the worst member, higher towards equal weights."""
     weight_rule: WeightRule = "scaled_softmax"
-    """scaled_softmax: lambda relative to the range of promises inside the subset (works at any scale of values);
+    """scaled_softmax: lambda relative to the range of backups inside the subset (works at any scale of values);
     softmax: the paper's raw formula; kth_min: only the k-th smallest, as PMDB; uniform: equal weights; single: one
     member of the subset at random."""
     uniform_mix: Fraction = 0.0
     """Weight spread evenly over all drawn members (the released code: 0.01). Raising it softens pessimism."""
     kth_min_probability: Fraction = 0.0
-    """Chance that an update uses the `kth_min_rank`-th smallest member instead (the released code: 0.1)."""
+    """Probability that an update uses the `kth_min_rank`-th smallest member instead (the released code: 0.1)."""
     kth_min_rank: Annotated[Count, not_if("kth_min_probability", 0.0)] = 2
     """The rank used with `kth_min_probability`, counted from 1. Lower is more pessimistic."""
     rank_by: Literal["backup", "value"] = "backup"
@@ -65,17 +73,52 @@ class BeliefConfig(WorldConfig):
 
 
 class Belief(NamedTuple):
-    """The weighed opinion of the drawn members."""
+    """The drawn members, weighed."""
 
     target: Float[Array, " rows"]
+    """`sum_i alpha_i x_i`."""
     weights: Float[Array, "drawn rows"]
+    """alpha_i."""
     backups: Float[Array, "drawn rows"]
+    """x_i."""
+
+
+def backup(
+    key: PRNGKeyArray,
+    config: BeliefConfig,
+    world: WorldModel,
+    value: Value,
+    discount: float,
+    observations: Float[Array, "rows obs"],
+    actions: Float[Array, "rows act"],
+    *,
+    rank_value: Value | None = None,
+    predictions: Prediction | None = None,
+) -> tuple[Imagined, Belief]:
+    """Ask a fresh draw of members about (state, action) rows and weigh what they predict.
+
+    `value` is of raw observations; `rank_value`, if given, ranks and weighs the members instead. `predictions` are
+    those of all members on these rows, where they are known already.
+    """
+    key_draw, key_noise, key_weights = jax.random.split(key, 3)
+    members = draw(key_draw, config, world.pool)
+    noise = successor_noise(key_noise, config, config.ensemble_size, *observations.shape)
+    imagined = imagine(world, config, members, observations, actions, noise, predictions)
+    backups = member_backups(imagined, value, discount, world.value_floor)
+    ranked = backups if rank_value is None else member_backups(imagined, rank_value, discount, world.value_floor)
+    return imagined, aggregate(key_weights, config, imagined, backups, ranked)
+
+
+def draw(key: PRNGKeyArray, config: BeliefConfig, pool: Pool) -> Int[Array, " drawn"]:
+    """Draw an ensemble of N members from the pool."""
+    prior = pool.log_prior(config.prior, config.prior_strength)
+    return draw_members(key, prior, config.ensemble_size, config.draw)
 
 
 def member_backups(
     imagined: Imagined, value: Value, discount: float, floor: Float[Array, ""]
 ) -> Float[Array, "drawn samples rows"]:
-    """Each member's one-step promise `r_i + gamma alive_i V(s'_i)`, sample by sample.
+    """Each member's one-step backup `r_i + gamma alive_i V(s'_i)`, sample by sample.
 
     Where trust is lost the successor is worth only the floor, the least the rewards allow, so that leaving the data
     never pays, whatever the sign of the rewards.
@@ -84,14 +127,14 @@ def member_backups(
     return imagined.rewards[:, None] + discount * imagined.alive * values
 
 
-def believe(
+def aggregate(
     key: PRNGKeyArray,
     config: BeliefConfig,
     imagined: Imagined,
     backups: Float[Array, "drawn samples rows"],
     rank_backups: Float[Array, "drawn samples rows"] | None = None,
 ) -> Belief:
-    """Weigh the members by what they promise and give the target `sum_i alpha_i x_i`.
+    """Weigh the members by their backups and give the target `sum_i alpha_i x_i`.
 
     `rank_backups`, if given, decides ranks and weights instead of the backups that make the target.
     """
@@ -99,12 +142,12 @@ def believe(
     score = x if rank_backups is None else jnp.mean(rank_backups, axis=1)
     score = score - imagined.rewards if config.rank_by == "value" else score
     weights = weigh(key, config, score)
-    promised = backups[:, 0] if config.target_samples == "first" else x
-    return Belief(jnp.sum(weights * promised, axis=0), weights, x)
+    of_target = backups[:, 0] if config.target_samples == "first" else x
+    return Belief(jnp.sum(weights * of_target, axis=0), weights, x)
 
 
 def weigh(key: PRNGKeyArray, config: BeliefConfig, score: Float[Array, "drawn rows"]) -> Float[Array, "drawn rows"]:
-    """The belief's weights over the drawn members, by what each of them promises for a row."""
+    """The belief's weights over the drawn members, by the score of each for a row."""
     key_single, key_coin = jax.random.split(key)
     weights = subset_weights(
         key_single,
@@ -138,7 +181,13 @@ def follow(
     return successor, reward, alive, chosen
 
 
-def draw(key: PRNGKeyArray, config: BeliefConfig, pool: Pool) -> Int[Array, " drawn"]:
-    """Draw this update's ensemble from the pool."""
-    prior = pool.log_prior(config.prior, config.prior_strength)
-    return draw_members(key, prior, config.ensemble_size, config.draw)
+def belief_step(world: WorldModel, config: BeliefConfig, value: Value, discount: float) -> Step:
+    """A step of a rollout under the belief; the transition's `info` is the member that each row followed."""
+
+    def step(key: PRNGKeyArray, observations: Array, actions: Array, alive: Array) -> Transition:
+        key_backup, key_follow = jax.random.split(key)
+        imagined, belief = backup(key_backup, config, world, value, discount, observations, actions)
+        successors, rewards, survival, chosen = follow(key_follow, config, imagined, belief.weights)
+        return Transition(Rows(observations, actions, rewards, successors, 1.0 - survival), alive, survival, chosen)
+
+    return step

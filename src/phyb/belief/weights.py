@@ -1,6 +1,6 @@
-"""From the members' backups to weights: rank the drawn members, keep the k that promise least, weigh them.
+"""From the members' backups to weights: rank the drawn members, keep the k of least backup, weigh them.
 
-Members stand on the first axis everywhere, `x[i, b]` is what member i promises for row b.
+Members stand on the first axis everywhere, `x[i, b]` is the backup of member i for row b.
 """
 
 from __future__ import annotations
@@ -74,12 +74,11 @@ def subset_weights(
         chosen = jax.random.randint(key, x.shape[1:], 0, subset_size)
         alpha = (rank == chosen[None]).astype(x.dtype)
     else:
-        lowest = jnp.min(x, axis=0)
-        promise = x - lowest
+        above = x - jnp.min(x, axis=0)
         if rule == "scaled_softmax":
-            span = jnp.max(jnp.where(inside, promise, 0.0), axis=0)
-            promise = promise / jnp.where(span > 0, span, 1.0)
-        alpha = jax.nn.softmax(jnp.where(inside, -promise / temperature, -jnp.inf), axis=0)
+            span = jnp.max(jnp.where(inside, above, 0.0), axis=0)
+            above = above / jnp.where(span > 0, span, 1.0)
+        alpha = jax.nn.softmax(jnp.where(inside, -above / temperature, -jnp.inf), axis=0)
     return (1.0 - uniform_mix) * alpha + uniform_mix / x.shape[0]
 
 

@@ -6,15 +6,15 @@ import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from phyb.algorithms.imagination import belief_step
 from phyb.algorithms.problem import Problem
-from phyb.belief.backup import BeliefConfig, Value, follow
+from phyb.belief.backup import BeliefConfig, belief_step
+from phyb.networks import Value
 from phyb.policy.policy import Policy
+from phyb.world.rollout import discounted_return, rollout, together, total
 
 
 class Episodes(NamedTuple):
@@ -37,7 +37,7 @@ def belief_returns(
     """Returns of one imagined episode from each start.
 
     At every step a fresh ensemble is drawn, its members are ranked by the value and one is followed with the belief's
-    weights, just as in training, but for the chance branch of the released code.
+    weights, just as in training, but without `kth_min_probability` of the released code.
     """
     plain = dataclasses.replace(config, kth_min_probability=0.0)
     found = _rollout(key, policy, value, problem, plain, jnp.asarray(starts, jnp.float32))
@@ -53,16 +53,8 @@ def _rollout(
     config: BeliefConfig,
     starts: Array,
 ) -> tuple[Array, Array]:
-    def step(carry: tuple[Array, ...], key: PRNGKeyArray) -> tuple[tuple[Array, ...], None]:
-        observations, alive, total, discounted, factor = carry
-        key_belief, key_follow = jax.random.split(key)
-        actions = policy.normalized(observations)
-        imagined, belief = belief_step(key_belief, config, value, problem, observations, actions)
-        successor, reward, stays, _ = follow(key_follow, config, imagined, belief.weights)
-        successor, earned = jnp.where((alive > 0)[:, None], successor, observations), alive * reward
-        return (successor, alive * stays, total + earned, discounted + factor * earned, factor * problem.discount), None
-
-    none = jnp.zeros(len(starts))
-    first = (starts, none + 1.0, none, none, jnp.ones(()))
-    (_, _, total, discounted, _), _ = jax.lax.scan(step, first, jax.random.split(key, problem.horizon))
-    return total * problem.reward_scale, discounted * problem.reward_scale
+    step = belief_step(problem.learned_world(), config, problem.bounded(value), problem.discount)
+    record = together(total=total(), discounted=discounted_return(problem.discount))
+    found = rollout(key, starts, lambda _, here: policy.normalized(here), step, length=problem.horizon, record=record)
+    plain, (discounted, _) = found.recorded["total"], found.recorded["discounted"]
+    return plain * problem.reward_scale, discounted * problem.reward_scale

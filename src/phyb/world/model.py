@@ -17,6 +17,8 @@ from phyb.networks import take
 
 TerminationRule = Callable[[Array, Array, Array], Array]
 RewardRule = Callable[[Array, Array, Array], Array]
+Termination = TerminationRule | Literal["learned", "none"]
+"""A rule on (observation, action, next observation), the members' learned head, or nothing that ends an episode."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,10 +26,10 @@ class WorldConfig:
     """How the learned environment moves, and where it is trusted."""
 
     noise_samples: Annotated[Count, not_if("noise", "none")] = 2
-    """S, successors imagined per member, in antithetic pairs. Higher ranks members by less luck and costs time."""
+    """S, successors imagined per member, in antithetic pairs. Higher ranks members with less noise and costs time."""
     noise: Literal["shared", "private", "none"] = "shared"
-    """shared: all members see the same noise, so that members are ranked, not their luck; private: each draws its
-    own (released code), which makes the belief pessimistic about chance in noisy worlds; none: every member moves to
+    """shared: common random numbers, so that members are ranked and not their draws; private: each member draws its
+    own (released code), which makes the belief pessimistic about noise itself; none: every member moves to
     the mean it predicts. Take none where the world itself is deterministic: what a member calls noise there is its own
     error, whose tails are heavy, and a fresh Gaussian draw of that size at every step shakes bodies until they fall."""
     wall_start: NonNegative = 1.0
@@ -54,13 +56,49 @@ class WorldModel(eqx.Module):
     middle: Float[Array, " obs"]
     range: Float[Array, " obs"]
     value_floor: Float[Array, ""]
-    termination: TerminationRule | Literal["learned", "none"] = eqx.field(static=True)
+    termination: Termination = eqx.field(static=True)
     reward: RewardRule | None = eqx.field(static=True, default=None)
     """What a step earns in the units of the log, where that is known; None takes what the pool learned."""
 
     def env_action(self, actions: Float[Array, "*rows act"]) -> Float[Array, "*rows act"]:
         """From [-1, 1] to the units of the log."""
         return self.action_low + 0.5 * (actions + 1.0) * (self.action_high - self.action_low)
+
+    def predict(
+        self,
+        members: Int[Array, " asked"],
+        observations: Float[Array, "*asked rows obs"],
+        actions: Float[Array, "*asked rows act"],
+    ) -> Prediction:
+        """What these members predict, in the units of the log; all about the same rows, or each about its own."""
+        return self.pool.predict(members, observations, self.env_action(actions))
+
+    def end_probability(
+        self,
+        predictions: Prediction,
+        observations: Float[Array, "*rows obs"],
+        actions: Float[Array, "*rows act"],
+        successors: Float[Array, "*rows obs"],
+    ) -> Float[Array, "*rows"]:
+        """How likely a step ends its episode. All arguments broadcast against the successors."""
+        env_actions = self.env_action(actions)
+        return end_probability(self.termination, predictions, observations, env_actions, successors)
+
+    def rewards(
+        self,
+        predictions: Prediction,
+        observations: Float[Array, "*rows obs"],
+        actions: Float[Array, "*rows act"],
+        successors: Float[Array, "*rows obs"],
+        noise: Float[Array, "*rows"] | None = None,
+    ) -> Float[Array, "*rows"]:
+        """What a step earns, in learning units: the known reward, or the predicted mean with the predicted noise."""
+        if self.reward is not None:
+            earned = self.reward(observations, self.env_action(actions), successors)
+        else:
+            earned = predictions.reward_mean
+            earned = earned if noise is None else earned + predictions.reward_std * noise
+        return earned / self.reward_scale
 
     def trust(self, observations: Float[Array, "*rows obs"], config: WorldConfig) -> Float[Array, "*rows"]:
         """1 inside the data's range, falling linearly to 0 between `wall_start` and `wall_end` ranges from its middle.
@@ -71,6 +109,22 @@ class WorldModel(eqx.Module):
         distance = jnp.abs(observations - self.middle) / jnp.where(moves, self.range, 1.0)
         closed = (config.wall_end - distance) / (config.wall_end - config.wall_start)
         return jnp.prod(jnp.where(moves, jnp.clip(closed, 0.0, 1.0), 1.0), axis=-1)
+
+
+def end_probability(
+    termination: Termination,
+    predictions: Prediction,
+    observations: Float[Array, "*rows obs"],
+    env_actions: Float[Array, "*rows act"],
+    successors: Float[Array, "*rows obs"],
+) -> Float[Array, "*rows"]:
+    """How likely a step ends its episode: by a rule on the successor, as the members learned it, or never."""
+    if termination == "none":
+        return jnp.zeros(successors.shape[:-1])
+    if termination == "learned":
+        return jnp.broadcast_to(predictions.done_probability, successors.shape[:-1])
+    assert callable(termination)
+    return termination(observations, env_actions, successors).astype(successors.dtype)
 
 
 class Imagined(NamedTuple):
@@ -107,22 +161,12 @@ def imagine(
     the pool on these rows, where they are known already. All members are asked about the same rows, or each about its
     own.
     """
-    env_actions = world.env_action(actions)
-    predictions = (
-        world.pool.predict(members, observations, env_actions) if predictions is None else take(predictions, members)
-    )
+    asked = world.predict(members, observations, actions) if predictions is None else take(predictions, members)
+    asked = Prediction(*(leaf[:, None] for leaf in asked))
     if observations.ndim == 3:
-        observations, env_actions = observations[:, None], env_actions[:, None]
-    spread = 0.0 if config.noise == "none" else predictions.next_std[:, None]
-    successors = predictions.next_mean[:, None] + spread * noise
-    if world.termination == "none":
-        alive = jnp.ones(successors.shape[:-1])
-    elif world.termination == "learned":
-        alive = jnp.broadcast_to(1.0 - predictions.done_probability[:, None], successors.shape[:-1])
-    else:
-        assert callable(world.termination)
-        alive = 1.0 - world.termination(observations, env_actions, successors).astype(successors.dtype)
-    rewards = predictions.reward_mean
-    if world.reward is not None:
-        rewards = jnp.mean(world.reward(observations, env_actions, successors), axis=1)
-    return Imagined(successors, rewards / world.reward_scale, alive, world.trust(successors, config))
+        observations, actions = observations[:, None], actions[:, None]
+    spread = 0.0 if config.noise == "none" else asked.next_std
+    successors = asked.next_mean + spread * noise
+    ends = world.end_probability(asked, observations, actions, successors)
+    rewards = jnp.mean(world.rewards(asked, observations, actions, successors), axis=1)
+    return Imagined(successors, rewards, 1.0 - ends, world.trust(successors, config))
