@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from two_sides import BELIEF, CONFIG, DISCOUNT, ROWS, world_of_two_sides
 
-from phyb.algorithms.phyb import PhyB, belief_step
+from phyb.algorithms.phyb import PhyB
 from phyb.algorithms.problem import cache_predictions, make_problem, prediction_bytes
+from phyb.belief.backup import backup
 from phyb.data.log import Log
 from phyb.errors import UsageError
 from phyb.networks import move_towards
@@ -323,7 +324,8 @@ def test_direct_and_perfectly_amortised_values_give_the_same_targets(judged, pro
     key = jax.random.key(7)
     _, direct = jax.jit(algorithm._believe)(key, state, problem, *rows)
     perfect = lambda observations: integrated_value(state, observations)  # noqa: E731
-    _, amortised = belief_step(jax.random.split(key)[0], BELIEF, perfect, problem, *rows)
+    world, value = problem.learned_world(), problem.bounded(perfect)
+    _, amortised = backup(jax.random.split(key)[0], BELIEF, world, value, problem.discount, *rows)
     np.testing.assert_allclose(direct.backups, amortised.backups, atol=0.03)
     np.testing.assert_allclose(direct.target, amortised.target, atol=0.03)
 

@@ -196,7 +196,7 @@ class ModelSAC(Algorithm[Config, ModelState]):
         def step(key: PRNGKeyArray, observations: Array, actions: Array, alive: Array) -> Transition:
             return self.step(key, agent, problem, observations, actions, alive)
 
-        return rollout(roll_key, starts, act, step, length=self.config.rollout_length, record=ROWS).kept
+        return rollout(roll_key, starts, act, step, length=self.config.rollout_length, record=ROWS, hold=False).kept
 
     def update(self, state: ModelState, problem: Problem) -> tuple[ModelState, Metrics]:
         """Now and then a round of rollouts, then one update of SAC on logged and imagined rows."""

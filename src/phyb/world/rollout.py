@@ -75,8 +75,9 @@ def rollout(
     length: int,
     record: Recorder,
     alive: Float[Array, "*rollouts"] | None = None,
+    hold: bool = True,
 ) -> Rollout:
-    """`length` steps from each start. What has ended stays where it is and counts no more.
+    """`length` steps from each start. What has ended counts no more and stays where it is.
 
     Args:
         key: split into one key per step, and that into one for the actions and one for the step.
@@ -86,6 +87,7 @@ def rollout(
         length: steps.
         record: what to record.
         alive: how likely each rollout has not ended at its start; needed where starts are not plain observations.
+        hold: False lets what has ended move on, uncounted, which is only safe for a few steps.
     """
 
     def one(carry: tuple[Any, Array, Any], inputs: tuple[PRNGKeyArray, Any]) -> tuple[tuple[Any, Array, Any], Any]:
@@ -94,7 +96,8 @@ def rollout(
         moved = step(step_key, states, act(act_key, states) if callable(act) else inputs[1], alive)
         alive = moved.weight * moved.survival
         # A model asked again and again beyond its data ends in numbers like NaN.
-        states = select(alive > 0, moved.row.next_observations, states)
+        after = moved.row.next_observations
+        states = select(alive > 0, after, states) if hold else after
         return (states, alive, record.add(recorded, moved)), record.keep(moved)
 
     alive = jnp.ones(starts.shape[:-1]) if alive is None else alive
