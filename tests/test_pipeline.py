@@ -18,7 +18,6 @@ from phyb.algorithms.phyb import PhyBConfig
 from phyb.algorithms.settings import Settings, TrainingConfig, preset
 from phyb.belief.backup import BeliefConfig
 from phyb.data.collect import collect_liquidation
-from phyb.dynamics.diagnose import diagnose
 from phyb.dynamics.fit import PoolConfig
 from phyb.errors import (
     BusyError,
@@ -30,6 +29,7 @@ from phyb.errors import (
     UsageError,
 )
 from phyb.storage.lock import locked
+from phyb.world.diagnose import diagnose
 
 QUIET = Console(quiet=True)
 LEARNS = Settings(

@@ -27,13 +27,10 @@ from phyb.algorithms.settings import Settings, dataset_of
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
-from phyb.dynamics.diagnose import FORMAT_VERSION as DIAGNOSTICS_FORMAT
-from phyb.dynamics.diagnose import diagnose
 from phyb.dynamics.fit import HoldoutCheck, Keeping, PoolConfig
 from phyb.dynamics.pool import Pool
 from phyb.dynamics.registry import MODELS
 from phyb.dynamics.rows import split_rows
-from phyb.dynamics.verdict import how_training_ended, refuse_poor_pool
 from phyb.envs import rewards
 from phyb.envs.liquidation import ENV_ID
 from phyb.envs.tasks import choose_task
@@ -63,6 +60,9 @@ from phyb.training.rows import (
     with_rewards,
 )
 from phyb.training.run import Run
+from phyb.world.diagnose import FORMAT_VERSION as DIAGNOSTICS_FORMAT
+from phyb.world.diagnose import diagnose
+from phyb.world.verdict import how_training_ended, refuse_poor_pool
 
 _MEMORY_ADVICE = (
     "Lower --members-at-once while the pool is trained, or --policy-hidden and the batch size afterwards. "

@@ -20,7 +20,6 @@ from rich.console import Console
 from phyb.algorithms.problem import Problem
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
-from phyb.dynamics.calibration import rank_correlation
 from phyb.errors import UsageError
 from phyb.evaluation.advice import advice
 from phyb.evaluation.belief_return import belief_returns
@@ -30,6 +29,7 @@ from phyb.policy.policy import Policy
 from phyb.training.progress import Stages
 from phyb.training.records import number
 from phyb.training.run import Run, open_run
+from phyb.world.calibration import rank_correlation
 
 ESTIMATES = ("belief_return", "model_average", "fitted_q")
 """In the order in which they count: the first one orders the table."""

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phyb.dynamics.fit import HoldoutCheck, PoolConfig
-from phyb.dynamics.verdict import how_training_ended, in_words, overall_share, refuse_poor_pool
 from phyb.errors import PoorPoolError
+from phyb.world.verdict import how_training_ended, in_words, overall_share, refuse_poor_pool
 
 TEN_LOOKS = PoolConfig(model_steps=100, model_check_every=10)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from phyb.data.log import Log
-from phyb.dynamics.calibration import (
+from phyb.dynamics.pool import Pool
+from phyb.errors import UsageError
+from phyb.storage.mapped import column_range, column_std
+from phyb.world.calibration import (
     Bin,
     calibration_bins,
     coverage,
@@ -19,11 +23,9 @@ from phyb.dynamics.calibration import (
     rmse,
     share_explained,
 )
-from phyb.dynamics.pool import Pool
-from phyb.dynamics.probe import Opinion, Termination, ask, roll_out
-from phyb.dynamics.verdict import Training, in_words, overall_share
-from phyb.errors import UsageError
-from phyb.storage.mapped import column_range, column_std
+from phyb.world.model import Termination
+from phyb.world.probe import RowPredictions, ask, roll_out
+from phyb.world.verdict import Training, in_words, overall_share
 
 FORMAT_VERSION = 2
 LENGTHS = (1, 2, 5, 10, 20, 50, 100)
@@ -53,7 +55,7 @@ class OneStep(TypedDict):
     """Mean of (error / predicted std)^2; 1 when calibrated, above 1 when over-confident."""
     bins: list[Bin]
     spread_error_correlation: float | None
-    """Rank correlation of the members' disagreement with the absolute error: does doubt warn of error?"""
+    """Rank correlation of the members' disagreement with the absolute error: does disagreement warn of error?"""
 
 
 class Ends(TypedDict):
@@ -103,7 +105,7 @@ class Diagnostics(TypedDict):
     episodes: int
     members: int
     share_explained: float | None
-    """Of the numbers the pool had to learn, one step ahead; see `phyb.dynamics.verdict.overall_share`."""
+    """Of the numbers the pool had to learn, one step ahead; see `phyb.world.verdict.overall_share`."""
     better_than_trivial: bool
     """False where `share_explained` is not above 0; such a pool is not used unless the user accepts it."""
     spread_error_correlation: float | None
@@ -124,7 +126,7 @@ def diagnose(
     log: Log,
     holdout_rows: Int[np.ndarray, " rows"],
     *,
-    termination: Termination = None,
+    termination: Termination | None = None,
     training: Training | None = None,
     lengths: Sequence[int] = LENGTHS,
     seed: int = 0,
@@ -136,7 +138,7 @@ def diagnose(
         log: the log they were trained on.
         holdout_rows: row numbers of the log kept away from training, see `phyb.dynamics.rows.split_rows`.
         termination: how imagined episodes end: a rule, "learned", or "none" (then ends are not judged).
-        training: how its training ended, see `phyb.dynamics.verdict.how_training_ended`.
+        training: how its training ended, see `phyb.world.verdict.how_training_ended`.
         lengths: rollout lengths to measure; lengths that too few hold-out episodes reach are left out.
         seed: chooses rows and starts where there are more than needed, and the noise of sampled rollouts.
     """
@@ -151,10 +153,9 @@ def diagnose(
     # Below the rounding of float32 an error or a spread is none.
     floor = 1e-6 * np.max(np.abs(outcomes), axis=0) + 1e-30
     noise = generator.standard_normal((len(chosen), log.observation_size))
-    rule = termination if callable(termination) else None
     columns = _float32(log.observations[chosen], log.actions[chosen], outcomes, noise, floor)
-    said = ask(pool, *(jnp.asarray(column) for column in columns), termination=rule)
-    said = Opinion(*(np.asarray(part, np.float64) for part in said))  # pyright: ignore[reportArgumentType]
+    said = ask(pool, *(jnp.asarray(column) for column in columns), termination=termination or "none")
+    said = RowPredictions(*(np.asarray(part, np.float64) for part in said))  # pyright: ignore[reportArgumentType]
     errors, trivial = outcomes - said.mean, outcomes - _unmoved(log, chosen, mean_reward)
     dimensions = [
         _judge(name, errors[:, i], trivial[:, i], floor[i], _column(said, i)) for i, name in enumerate(_names(log))
@@ -197,12 +198,12 @@ def _in_trivial_units(dimensions: list[OneStep], parts: Float[np.ndarray, "rows 
     return np.linalg.norm(parts / unit, axis=1) / np.sqrt(max(1, np.isfinite(unit).sum()))
 
 
-def _column(said: Opinion, column: int) -> Opinion:
+def _column(said: RowPredictions, column: int) -> RowPredictions:
     parts = {name: part[:, column] for name, part in said._asdict().items() if name != "end"}
-    return Opinion(**parts, end=said.end)
+    return RowPredictions(**parts, end=said.end)
 
 
-def _judge(name: str, errors: np.ndarray, trivial: np.ndarray, floor: float, said: Opinion) -> OneStep:
+def _judge(name: str, errors: np.ndarray, trivial: np.ndarray, floor: float, said: RowPredictions) -> OneStep:
     std, level = np.maximum(np.asarray(said.std), floor), np.asarray(said.level)
     exact = bool(np.max(np.abs(errors)) <= floor and np.max(std) <= floor)
     pool_rmse, trivial_rmse = rmse(errors), rmse(trivial)
@@ -221,7 +222,7 @@ def _judge(name: str, errors: np.ndarray, trivial: np.ndarray, floor: float, sai
     }
 
 
-def _ends(termination: Termination, end: np.ndarray, ended: np.ndarray) -> Ends | None:
+def _ends(termination: Termination | None, end: np.ndarray, ended: np.ndarray) -> Ends | None:
     if termination is None or termination == "none":
         return None
     probability = end.mean(axis=1)
@@ -267,10 +268,10 @@ def _rollouts(
     path = starts[None, :] + np.arange(steps)[:, None]
     first, actions = _float32(log.observations[starts], log.actions[path])
     paths = roll_out(
+        jax.random.key(int(generator.integers(2**31))),
         pool,
         jnp.asarray(first.reshape(pool.size, each, -1)),
         jnp.asarray(actions.reshape(steps, pool.size, each, -1)),
-        jnp.asarray(generator.standard_normal((steps, pool.size, each, len(_names(log))), dtype=np.float32)),
     )
     at = np.array(kept) - 1
     truth = _outcomes(log, path[at])

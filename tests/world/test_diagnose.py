@@ -11,12 +11,12 @@ import pytest
 import scipy.stats
 
 from phyb.data.log import Log
-from phyb.dynamics.calibration import calibration_bins, coverage, rank_correlation, rmse, share_explained
-from phyb.dynamics.diagnose import diagnose
 from phyb.dynamics.model import GaussianModel
 from phyb.dynamics.pool import Pool
 from phyb.errors import UsageError
 from phyb.networks import Standardizer
+from phyb.world.calibration import calibration_bins, coverage, rank_correlation, rmse, share_explained
+from phyb.world.diagnose import diagnose
 
 # Columns of the state: two that move, one that never changes. Inputs: three states, one action.
 CHANGE = np.array([[-0.1, 0.0, 0.0, 0.5], [0.2, -0.3, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, -1.0]])

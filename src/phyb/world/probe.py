@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from phyb.data.dataset import Rows
 from phyb.dynamics.pool import Pool
-
-Termination = Callable[[Array, Array, Array], Array] | Literal["learned", "none"] | None
-"""A rule on (observation, action, next observation), the learned head, or nothing that ends an episode."""
+from phyb.world.model import Termination, end_probability
+from phyb.world.rollout import Recorder, Transition, rollout
 
 ROWS_AT_ONCE = 512
 """The hidden layers of a large pool on all rows at once would take gigabytes."""
 
 
-class Opinion(NamedTuple):
-    """What the mixture of members says about each row, and how it meets the outcome."""
+class RowPredictions(NamedTuple):
+    """What the mixture of members predicts for each row, and how it meets the outcome."""
 
     mean: Float[Array, "rows out"]
     std: Float[Array, "rows out"]
@@ -32,7 +31,7 @@ class Opinion(NamedTuple):
     level: Float[Array, "rows out"]
     """F(outcome), the predicted probability of an outcome at or below the one observed."""
     end: Float[Array, "rows members"]
-    """Each member's probability that the row ends its episode; a rule judges one sampled successor."""
+    """Each member's probability that the row ends its episode; a rule is asked about one sampled successor."""
 
 
 @eqx.filter_jit
@@ -44,23 +43,21 @@ def ask(
     noise: Float[Array, "rows obs"],
     least_std: Float[Array, " out"],
     termination: Termination,
-) -> Opinion:
+) -> RowPredictions:
     """One-step predictions for rows whose outcome (next observation and reward) is known."""
     members = jnp.arange(pool.size)
 
-    def ask_block(block: tuple[Array, Array, Array, Array]) -> Opinion:
+    def ask_block(block: tuple[Array, Array, Array, Array]) -> RowPredictions:
         here, action, outcome, block_noise = block
-        said = pool.predict(members, here, action)
-        means = _with_reward(said.next_mean, said.reward_mean)
-        stds = _with_reward(said.next_std, said.reward_std)
+        predicted = pool.predict(members, here, action)
+        means = _with_reward(predicted.next_mean, predicted.reward_mean)
+        stds = _with_reward(predicted.next_std, predicted.reward_std)
         spread = jnp.std(means, axis=0)
         levels = jax.scipy.stats.norm.cdf((outcome - means) / jnp.maximum(stds, least_std))
-        end = said.done_probability
-        if callable(termination):
-            many_here, many_actions = (jnp.broadcast_to(x, (pool.size, *x.shape)) for x in (here, action))
-            successors = said.next_mean + said.next_std * block_noise
-            end = termination(many_here, many_actions, successors).astype(jnp.float32)
-        return Opinion(
+        successors = predicted.next_mean + predicted.next_std * block_noise
+        many_here, many_actions = (jnp.broadcast_to(x, (pool.size, *x.shape)) for x in (here, action))
+        end = end_probability(termination, predicted, many_here, many_actions, successors)
+        return RowPredictions(
             mean=jnp.mean(means, axis=0),
             std=jnp.sqrt(jnp.mean(stds**2, axis=0) + spread**2),
             spread=spread,
@@ -76,8 +73,8 @@ def ask(
         padded = jnp.pad(array, ((0, blocks * ROWS_AT_ONCE - rows), (0, 0)))
         return padded.reshape(blocks, ROWS_AT_ONCE, -1)
 
-    said = jax.lax.map(ask_block, (cut(observations), cut(actions), cut(outcomes), cut(noise)))
-    return jax.tree.map(lambda part: part.reshape(blocks * ROWS_AT_ONCE, -1)[:rows], said)
+    predicted = jax.lax.map(ask_block, (cut(observations), cut(actions), cut(outcomes), cut(noise)))
+    return jax.tree.map(lambda part: part.reshape(blocks * ROWS_AT_ONCE, -1)[:rows], predicted)
 
 
 class Paths(NamedTuple):
@@ -91,27 +88,31 @@ class Paths(NamedTuple):
 
 @eqx.filter_jit
 def roll_out(
+    key: PRNGKeyArray,
     pool: Pool,
     starts: Float[Array, "members each obs"],
     actions: Float[Array, "steps members each act"],
-    noise: Float[Array, "steps members each out"],
 ) -> Paths:
     """Two open-loop rollouts from every start; the sampled one follows the member of the start's group."""
     members = jnp.arange(pool.size)
-    one_member = jax.vmap(lambda member, rows, acts: pool.predict(member[None], rows, acts))
 
-    def step(states: tuple[Array, Array], inputs: tuple[Array, Array]) -> tuple[tuple[Array, Array], Paths]:
-        sampled, mean = states
-        action, step_noise = inputs
-        own = one_member(members, sampled, action)
-        sampled = own.next_mean[:, 0] + own.next_std[:, 0] * step_noise[..., :-1]
-        reward = own.reward_mean[:, 0] + own.reward_std[:, 0] * step_noise[..., -1]
-        every = pool.predict(members, mean.reshape(-1, mean.shape[-1]), action.reshape(-1, action.shape[-1]))
-        mean = jnp.mean(every.next_mean, axis=0).reshape(mean.shape)
-        mean_reward = jnp.mean(every.reward_mean, axis=0).reshape(reward.shape)
-        return (sampled, mean), Paths(_with_reward(sampled, reward), _with_reward(mean, mean_reward))
+    def sampled(key: PRNGKeyArray, states: Array, actions: Array, alive: Array) -> Transition:
+        own = pool.predict(members, states, actions)
+        noise = jax.random.normal(key, (*alive.shape, states.shape[-1] + 1))
+        after = own.next_mean + own.next_std * noise[..., :-1]
+        rewards = own.reward_mean + own.reward_std * noise[..., -1]
+        return Transition(Rows(states, actions, rewards, after, jnp.zeros_like(alive)), alive, jnp.ones_like(alive))
 
-    return jax.lax.scan(step, (starts, starts), (actions, noise))[1]
+    def mean(key: PRNGKeyArray, states: Array, actions: Array, alive: Array) -> Transition:
+        every = pool.predict(members, *(x.reshape(-1, x.shape[-1]) for x in (states, actions)))
+        after = jnp.mean(every.next_mean, axis=0).reshape(states.shape)
+        rewards = jnp.mean(every.reward_mean, axis=0).reshape(alive.shape)
+        return Transition(Rows(states, actions, rewards, after, jnp.zeros_like(alive)), alive, jnp.ones_like(alive))
+
+    record = Recorder(keep=lambda moved: _with_reward(moved.row.next_observations, moved.row.rewards))
+    return Paths(
+        *(rollout(key, starts, actions, step, length=len(actions), record=record).kept for step in (sampled, mean))
+    )
 
 
 def _with_reward(states: Float[Array, "*rows obs"], rewards: Float[Array, "*rows"]) -> Float[Array, "*rows out"]:

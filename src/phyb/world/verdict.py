@@ -12,7 +12,7 @@ from phyb.dynamics.fit import HoldoutCheck, PoolConfig
 from phyb.errors import PoorPoolError
 
 if TYPE_CHECKING:
-    from phyb.dynamics.diagnose import Diagnostics, OneStep, Rollouts
+    from phyb.world.diagnose import Diagnostics, OneStep, Rollouts
 
 SETTLED = 0.02
 """A pool whose typical error fell by less than this share in the second half of its steps has settled."""
