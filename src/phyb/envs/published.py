@@ -23,7 +23,7 @@ class Score(NamedTuple):
 def _tables() -> dict[str, dict[str, Score]]:
     """Scores by data set and algorithm, in the order of published.csv."""
     tables: dict[str, dict[str, Score]] = {}
-    content = importlib.resources.files(__package__).joinpath("published.csv").read_text(encoding="utf-8")
+    content = importlib.resources.files("phyb.envs").joinpath("published.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(content.splitlines()):
         tables.setdefault(row["dataset"], {})[row["algorithm"]] = Score(float(row["mean"]), float(row["std"]))
     return tables

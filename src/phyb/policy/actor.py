@@ -121,7 +121,7 @@ class Actor(BaseActor):
         return {"hidden": self.trunk.hidden}
 
     @classmethod
-    def of_sizes(cls, observations: int, actions: int, hidden: Sequence[int]) -> Self:
+    def of_sizes(cls, observations: int, actions: int, hidden: Sequence[int]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         """An untrained actor of these sizes."""
         return cls(jax.random.key(0), observations, actions, hidden)
 

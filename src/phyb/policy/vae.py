@@ -91,7 +91,7 @@ class PerturbedDecoder(BaseActor):
         return dict(zip(self.sized_by, sizes, strict=True))
 
     @classmethod
-    def of_sizes(
+    def of_sizes(  # pyright: ignore[reportIncompatibleMethodOverride]
         cls,
         observations: int,
         actions: int,
