@@ -53,7 +53,7 @@ seeds: $(READY)  ## the five runs of the README's table (half an hour; resumable
 locomotion: $(READY)  ## the runs of docs/results.md on the logs in DATA=... (hours; resumable)
 	$(BIN)/python benchmarks/locomotion.py $(DATA)
 
-kills: $(READY)  ## kill a small run 100 times and compare what comes out (half an hour)
+kills: $(READY)  ## kill small runs of phyb and phyb-search 100 times and compare (half an hour)
 	$(BIN)/python tests/faults/kills.py --kills 100
 
 fuzz: $(READY)  ## 20,000 damaged and forged files through every reader (minutes)

@@ -13,7 +13,7 @@ from phyb.interrupt import Pieces, StopRequests, stop_requests
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_and_the_second_does_what_it_is_told(number):
+def test_the_first_signal_asks_and_the_second_does_what_was_chosen(number):
     said, before = [], signal.getsignal(signal.SIGINT)  # a job in the background is born deaf to it
     with stop_requests(said.append, second=signal.default_int_handler) as stop:
         stop.check()
@@ -52,22 +52,22 @@ def test_outside_the_main_thread_nothing_is_caught():
 
 @pytest.mark.parametrize("total", [0, 1, 2, 1000])
 def test_pieces_add_up(total):
-    told = []
-    Pieces(None).run(total, told.append)
-    assert sum(told) == total
-    assert all(count > 0 for count in told)
+    counts = []
+    Pieces(None).run(total, counts.append)
+    assert sum(counts) == total
+    assert all(count > 0 for count in counts)
 
 
 def test_pieces_grow_while_they_are_quick_and_stop_when_asked():
-    stop, told = StopRequests(), []
+    stop, counts = StopRequests(), []
 
     def work(count):
-        told.append(count)
-        stop.requested = len(told) == 5
+        counts.append(count)
+        stop.requested = len(counts) == 5
 
     with pytest.raises(InterruptedRunError):
         Pieces(stop).run(10**6, work)
-    assert told == [1, 2, 4, 8, 16]
+    assert counts == [1, 2, 4, 8, 16]
 
 
 STUCK = """

@@ -69,7 +69,7 @@ def test_a_log_that_breaks_a_rule_is_not_described():
         describe(with_value(example_log(), "rewards", 3, np.nan), "mine")
 
 
-def test_the_printed_page_shows_sizes_endings_columns_and_findings():
+def test_the_printed_page_shows_sizes_episodes_columns_and_findings():
     text = printed(describe(tiny_log(), "tiny.npz"))
     for words in ("tiny.npz", "6 rows", "2 observation numbers, 1 action number", "[-2, 2]", "50.0%"):
         assert words in text

@@ -140,13 +140,13 @@ def test_who_finds_another_process_writing_waits(path, tmp_path, monkeypatch):
     with locked(place):
         with pytest.raises(BusyError):
             log_on_disk(path, tmp_path / "rows")
-        told = []
+        reasons = []
 
         def waiting(reason):
-            told.append(reason)
-            if len(told) == 3:
+            reasons.append(reason)
+            if len(reasons) == 3:
                 raise TimeoutError
 
         with pytest.raises(TimeoutError):
             log_on_disk(path, tmp_path / "rows", waiting=waiting)
-    assert "is in use by process" in told[0]
+    assert "is in use by process" in reasons[0]

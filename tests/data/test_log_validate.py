@@ -72,7 +72,7 @@ def test_repeated_rows_are_counted(copies, severity):
     assert finding.message.startswith(f"{len(rows) - 1000} rows")
 
 
-def test_endings_are_noted():
+def test_episode_ends_are_noted():
     log = dataclasses.replace(quiet_log(), terminated=np.zeros(1000, bool), truncated=quiet_log().episode_ends)
     assert only(validate(log, "log")).message == "no episode terminates"
     unfinished = with_value(quiet_log(rows=1050), "terminated", -1, False)

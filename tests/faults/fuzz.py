@@ -104,7 +104,7 @@ def run_input(reader: Reader, files: Files, folder: Path) -> Outcome:
 
 
 def fuzz(reader: Reader, seed: int, count: int, folder: Path, keep: Path) -> Iterator[Outcome]:
-    """Run the inputs of one reader; faulty ones are kept. A slow one gets a second chance on a quieter machine."""
+    """Run the inputs of one reader; faulty ones are kept. A slow one is tried again: the machine may be quieter."""
     for number in range(count):
         files = make_input(reader, seed, number)
         outcome = run_input(reader, files, folder)

@@ -1,4 +1,4 @@
-"""Let libFuzzer look for inputs that reach new code in one reader; stops at the first that is not refused properly.
+"""Let libFuzzer search for inputs that reach new code in one reader; stops at the first that is not refused properly.
 
     pip install atheris
     python tests/faults/fuzz_coverage.py settings -max_total_time=600

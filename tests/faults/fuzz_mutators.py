@@ -329,11 +329,11 @@ def odd_hdf5(rng: random.Random, content: bytes) -> bytes:
             data[place : place + width] = (value % 256**width).to_bytes(width, "little")
     for place in marks:
         if data[place : place + 4] == b"OHDR":
-            _renew_checksum(data, place)
+            renew_checksum(data, place)
     return bytes(data)
 
 
-def _renew_checksum(data: bytearray, place: int) -> None:
+def renew_checksum(data: bytearray, place: int) -> None:
     """Of the object header that begins at a place; else most changes would go no further than the checksum."""
     flags = data[place + 5]
     sizes = place + 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)

@@ -23,6 +23,7 @@ from run_folders import config, diagnostics, metrics, result, write_run  # pyrig
 
 from phyb.algorithms.settings import Settings, preset
 from phyb.data import load_log, save_log
+from phyb.data.files import log_header
 from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
 from phyb.policy.policy import Policy, load_policy
@@ -76,7 +77,8 @@ def readers(scratch: Path) -> list[Reader]:
         Reader(
             "log.hdf5", lambda f: load_log(f / "log.hdf5"), _hdf5(scratch), {"log.hdf5": (blind, mutators.odd_hdf5)}, 3
         ),
-        Reader("log.npz", lambda f: load_log(f / "log.npz"), _npz(scratch), {"log.npz": (blind, mutators.odd_npz)}, 2),
+        Reader("log header", lambda f: log_header(f / "log.hdf5"), _hdf5(scratch), {"log.hdf5": (mutators.odd_hdf5,)}),
+        Reader("log.npz", _npz_log, _npz(scratch), {"log.npz": (blind, mutators.odd_npz)}, 2),
         Reader("read_json", lambda f: read_json(f / "config.json"), (run,), {"config.json": (blind, odd_json)}),
         Reader("settings", _settings, settings, {"config.json": (blind, odd_json, odd_json, odd_json)}, 2),
         Reader(
@@ -116,6 +118,10 @@ def readers(scratch: Path) -> list[Reader]:
             {"manifest.json": (blind, odd_json, odd_json)},
         ),
     ]
+
+
+def _npz_log(folder: Path) -> object:
+    return log_header(folder / "log.npz"), load_log(folder / "log.npz")
 
 
 def _settings(folder: Path) -> object:
@@ -172,6 +178,12 @@ def _hdf5(scratch: Path) -> tuple[Files, ...]:
                 file.attrs["table"] = np.array([(1, 2.0)], [("a", "i4"), ("b", "f4")])
                 file.create_group("metadata/algorithm").attrs["gamma"] = 0.99
             found.append({"log.hdf5": path.read_bytes()})
+    with h5py.File(scratch / "episodes.hdf5", "w") as file:
+        for number in range(3):
+            group = file.create_group(f"episode_{number}")
+            group["observations"], group["actions"] = np.zeros((5, 3)), np.zeros((4, 2))
+            group["rewards"], group["terminations"], group["truncations"] = np.zeros(4), np.zeros(4, bool), np.eye(4)[3]
+    found.append({"log.hdf5": (scratch / "episodes.hdf5").read_bytes()})
     return tuple(found)
 
 

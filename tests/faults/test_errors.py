@@ -61,7 +61,7 @@ def files(folder):
 
 
 def fail_everywhere(monkeypatch, tmp_path, work):
-    """Do `work(folder)` once unbroken; then, for each call, fail there, look at the error, go on, and compare."""
+    """Do `work(folder)` once unbroken; then, for each call, fail there, check the error, go on, and compare."""
     (tmp_path / "whole").mkdir()
     with failing_disk(monkeypatch, None) as count:
         work(tmp_path / "whole")
@@ -77,10 +77,10 @@ def fail_everywhere(monkeypatch, tmp_path, work):
         assert files(folder) == expected, f"failing with {kind} at call {call}"
 
 
-class Walk:
+class RandomWalk:
     """A stand-in for an algorithm, of which many runs take no time."""
 
-    name = "walk"
+    name = "random-walk"
 
     def init(self, key, problem):
         return {"key": key, "place": jax.numpy.zeros(3)}
@@ -94,7 +94,7 @@ class Walk:
         return state | {"place": state["place"] + 1.0}
 
 
-WALK = Walk()
+RANDOM_WALK = RandomWalk()
 
 
 def test_optimisation_survives_a_failure_at_every_call(monkeypatch, tmp_path):
@@ -103,7 +103,7 @@ def test_optimisation_survives_a_failure_at_every_call(monkeypatch, tmp_path):
     def work(path):
         folder = RunFolder(path)
         folder.open()
-        optimize(WALK, None, config, 0, folder=folder, evaluate=lambda state, step: {"belief_return": step})  # pyright: ignore
+        optimize(RANDOM_WALK, None, config, 0, folder=folder, evaluate=lambda state, step: {"belief_return": step})  # pyright: ignore
 
     fail_everywhere(monkeypatch, tmp_path, work)
 

@@ -1,4 +1,4 @@
-"""A small run that dies as told: python victim.py RUN CACHE [--call N --how before|torn|after] [--seconds S].
+"""A small run that dies: victim.py RUN CACHE [--algorithm NAME] [--call N --how before|torn|after] [--seconds S].
 
 It goes on with the run in the folder, as `phyb train --resume` does. The process kills itself with SIGKILL at the
 N-th call that changes the disk (before it, in the middle of a write, or after it), or some seconds after training
@@ -8,6 +8,7 @@ began; no clean-up can run. Where it died is written to RUN.death, and the numbe
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 import os
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from phyb.algorithms.phyb import PhyBConfig
+from phyb.algorithms.phyb_search import PhyBSearchConfig
 from phyb.algorithms.settings import Settings, TrainingConfig
 from phyb.belief.backup import BeliefConfig
 from phyb.dynamics.fit import PoolConfig
@@ -48,6 +50,19 @@ SETTINGS = Settings(
         accept_poor_pool=True,
     ),
 )
+SEARCH = dataclasses.replace(
+    SETTINGS,
+    agent=PhyBSearchConfig(
+        belief=BeliefConfig(ensemble_size=4, subset_size=2, noise_samples=1),
+        policy_candidates=4,
+        policy_directions=3,
+        episode_starts=2,
+        episode_steps=10,
+        policy_hidden=(8, 8),
+        clone_steps=10,
+    ),
+)
+ALGORITHMS = {"phyb": SETTINGS, "phyb-search": SEARCH}
 CALLS = ("write", "fsync", "replace", "unlink", "ftruncate", "mkdir")
 
 
@@ -87,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
     parser.add_argument("cache", type=Path)
+    parser.add_argument("--algorithm", choices=ALGORITHMS, default="phyb")
     parser.add_argument("--call", type=int)
     parser.add_argument("--how", default="before")
     parser.add_argument("--seconds", type=float)
@@ -105,7 +121,8 @@ def main() -> None:
         timer.start()
     train(
         "liquidation",
-        settings=SETTINGS,
+        algorithm=given.algorithm,
+        settings=ALGORITHMS[given.algorithm],
         out=given.run,
         resume=True,
         cache=given.cache,

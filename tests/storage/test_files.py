@@ -87,7 +87,7 @@ CALLS = ("mkdir", "open", "write", "fsync", "chmod", "replace")
         (errno.EDQUOT, "the disk is full"),
     ],
 )
-def test_whatever_call_fails_the_old_file_stays_and_the_message_tells(tmp_path, monkeypatch, call, number, said):
+def test_whatever_call_fails_the_old_file_stays_and_the_message_says_why(tmp_path, monkeypatch, call, number, said):
     path = tmp_path / "file"
     write_bytes(path, b"old")
 

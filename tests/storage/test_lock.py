@@ -39,7 +39,7 @@ def take(folder):
         pass
 
 
-def test_a_second_process_is_told_pid_and_host(holder, tmp_path):
+def test_a_second_process_hears_pid_and_host(holder, tmp_path):
     with pytest.raises(BusyError, match=rf"process {holder.pid} on {socket.gethostname()}"):
         take(tmp_path)
     said = owner(tmp_path)
@@ -50,7 +50,7 @@ def test_a_second_process_is_told_pid_and_host(holder, tmp_path):
 def test_the_lock_of_a_killed_process_is_taken_over(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert json.loads((tmp_path / NAME).read_text())["pid"] == holder.pid, "it had no chance to tidy up"
+    assert json.loads((tmp_path / NAME).read_text())["pid"] == holder.pid, "it could not tidy up"
     assert owner(tmp_path) is None
     with locked(tmp_path):
         assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()

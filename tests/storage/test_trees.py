@@ -1,4 +1,4 @@
-"""Files of arrays: they come back as they went, and a bad file is named, never half believed."""
+"""Files of arrays: they come back as they went, and a bad file is named, never half used."""
 
 from typing import Any, NamedTuple
 

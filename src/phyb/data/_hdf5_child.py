@@ -178,7 +178,7 @@ def _episodes(file: h5py.File, episodes: list[str], source: str) -> tuple[dict[s
 
 def _checked(file: h5py.File, key: str, field: str, source: str) -> tuple[h5py.Dataset, int]:
     """Open one data set and check its header; gives it and the bytes it will take."""
-    # Links are looked at before they are followed: an external one would open any file its author names.
+    # Links are checked before they are followed: an external one would open any file its author names.
     parts = key.split("/")
     for name in ("/".join(parts[: depth + 1]) for depth in range(len(parts))):
         if name not in file:

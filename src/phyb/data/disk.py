@@ -42,7 +42,7 @@ def log_on_disk(
         path: a log file, or `minari:ID`.
         folder: where the numbers of logs are kept, each in a folder named by a hash of the log file.
         action_bounds: see `phyb.data.load_log`.
-        waiting: told each second why nothing happens while another process writes the same log.
+        waiting: called each second with the reason why nothing happens while another process writes the same log.
 
     Raises:
         DataError: the file is not a usable log.

@@ -1,4 +1,4 @@
-"""The validator: what stops a log from being used (errors) and what its owner should look at (findings)."""
+"""The validator: what stops a log from being used (errors) and what its owner should check (findings)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT_LOG = 1000
 class Finding:
     """Something in a log that is allowed but suspicious.
 
-    A "warning" is likely to hurt what is learned; a "note" is worth knowing.
+    A "warning" is likely to hurt what is learned; a "note" is for information.
     """
 
     severity: Literal["warning", "note"]
@@ -48,7 +48,7 @@ def validate(log: Log, source: str) -> list[Finding]:
         *_rewards(log),
         *_borrowed_successors(log),
         *_duplicates(log),
-        *_endings(log),
+        *_episode_ends(log),
         *_size(log),
         *_reader_notes(log),
     ]
@@ -118,7 +118,7 @@ def _duplicates(log: Log) -> list[Finding]:
     return [Finding(severity, "observations", int(np.argmax(repeated)), message, advice)]
 
 
-def _endings(log: Log) -> list[Finding]:
+def _episode_ends(log: Log) -> list[Finding]:
     findings = []
     if not log.terminated.any():
         message = "no episode terminates"

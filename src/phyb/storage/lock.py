@@ -43,7 +43,7 @@ def locked(folder: Path) -> Iterator[Lock]:
     """Hold the lock of a folder, which is made if need be.
 
     A lock left by a process that was killed is recognised, since the operating system has released it, and taken over.
-    One left on another machine cannot be told from a living one everywhere, and is refused with advice.
+    One left on another machine cannot be distinguished from a living one everywhere, and is refused with advice.
 
     Raises:
         BusyError: another process holds it; the message names its pid and host.
@@ -68,7 +68,7 @@ def locked(folder: Path) -> Iterator[Lock]:
 
 
 def owner(folder: Path) -> str | None:
-    """Who works on a folder right now, in words; None if nobody does, as far as this machine can tell."""
+    """A description of who works on a folder right now; None if nobody does, as far as this machine can see."""
     try:
         handle = os.open(folder / NAME, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
