@@ -30,18 +30,8 @@ from phyb.training.folder import RunFolder
 from phyb.training.records import read_run
 
 NAMES = (
-    *(
-        "log.hdf5",
-        "log header",
-        "log.npz",
-        "read_json",
-        "settings",
-        "load_arrays",
-        "read_about",
-        "load_tree",
-        "load_policy",
-    ),
-    *("run folder", "manifest"),
+    *("log.hdf5", "log header", "log.npz", "read_json", "settings", "load_arrays", "read_about", "load_tree"),
+    *("load_policy", "run folder", "manifest"),
 )
 COUNT = 40
 
