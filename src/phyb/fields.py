@@ -81,10 +81,10 @@ def check(config: Any, base: Any = None) -> list[str]:
         base: what the settings were made from, such as a preset; None looks at bounds only.
     """
     found, values = [], flat(config)
-    before = values if base is None else flat(base)
+    before = None if base is None else flat(base)
     for name, value, hint in _leaves(config):
         found += [f"{name}: {value}, must be {text}" for text in dict.fromkeys(_broken_bounds(value, hint))]
-        if name not in before or before[name] != value:
+        if before is not None and (name not in before or before[name] != value):
             rules = (rule for rule in getattr(hint, "__metadata__", ()) if isinstance(rule, Condition))
             reasons = [reason for rule in rules if (reason := rule.broken(values))]
             found += [f"{name}: {value}, has no effect here: {reason}" for reason in reasons[:1]]

@@ -72,6 +72,11 @@ class MLP(eqx.Module):
         return rows
 
 
+def parameter_count(sizes: tuple[int, ...]) -> int:
+    """Weights and biases of a fully connected network."""
+    return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
+
+
 class Standardizer(eqx.Module):
     """Maps columns to mean 0 and standard deviation 1; a constant column maps to 0 instead of dividing by it."""
 

@@ -108,7 +108,7 @@ def fit(
         folder.guard = lock.check
         folder.open()
         stages.seconds |= _seconds_before(folder)
-        log = _open(data, settings, seed, rows_in, cache_folder(cache), folder, stages, stop)
+        log = _open(data, learner, seed, rows_in, cache_folder(cache), folder, stages, stop)
         log = with_rewards(log, settings.training.reward, stages.warn)
         for finding in validate(log, name):
             if finding.severity == "warning":
@@ -119,7 +119,7 @@ def fit(
         reward = rewards.resolve(settings.training.reward)
         job = Job(name, algorithm, log, choice, termination, reward, env_id, settings, seed, folder, stages, stop)
         if not folder.finished:
-            show_memory(log, settings, stages)
+            show_memory(log, algorithm, stages)
         write_or_compare_config(job)
         if not folder.finished:
             return _carry_out(job, cache_folder(cache), callbacks)
@@ -154,7 +154,7 @@ def _find_classes(settings: Settings) -> None:
 
 def _open(
     data: str | os.PathLike[str] | Log,
-    settings: Settings,
+    algorithm: Algorithm[Any, Any],
     seed: int,
     rows_in: RowsIn,
     cache: Path,
@@ -168,7 +168,7 @@ def _open(
             stop.check()
             advance(0, reason)
 
-        log = move_rows(open_log(data, settings, seed, rows_in, cache, waiting), rows_in, settings, folder.rows)
+        log = move_rows(open_log(data, algorithm, seed, rows_in, cache, waiting), rows_in, algorithm, folder.rows)
         advance(1, f"{len(log):,} transitions, {int(log.episode_ends.sum()):,} episodes")
     return log
 

@@ -1,25 +1,21 @@
 """The memory a run needs is said beforehand: it grows with what it depends on, and is near to what is measured."""
 
-import dataclasses
 import subprocess
 import sys
 
 import pytest
 
-from phyb.algorithms.settings import Settings, preset
+from phyb.algorithms.phyb import PhyB
+from phyb.algorithms.registry import load
 from phyb.errors import MemoryShortError
-from phyb.fields import changed
 from phyb.training import memory
 from phyb.training.memory import Need, available, check, estimate, line
 
 GIB = 2**30
 
 
-def of(rows=100_000, observations=11, actions=3, on_disk=False, settings=None, **pool):
-    settings = settings or Settings()
-    assert settings.pool is not None
-    settings = dataclasses.replace(settings, pool=dataclasses.replace(settings.pool, **pool))
-    return estimate(rows, observations, actions, settings, on_disk=on_disk)
+def of(rows=100_000, observations=11, actions=3, on_disk=False, algorithm=PhyB, preset="cpu", **changes):
+    return estimate(rows, observations, actions, algorithm(preset=preset, **changes), on_disk=on_disk)
 
 
 def test_more_rows_columns_and_members_need_more():
@@ -29,14 +25,27 @@ def test_more_rows_columns_and_members_need_more():
         assert more.total > of().total
     assert of(members_at_once=10).pool < of(members_at_once=20).pool == of(members_at_once=99).pool
     assert of(pool_size=40).policy > of().policy
-    assert of(settings=preset("released")).total > of().total
-    search = preset("cpu", "phyb-search")
-    more = changed(search, {"agent": {"policy_candidates": 480}})
-    assert of(settings=more).policy > of(settings=search).policy
+    assert of(preset="released").total > of().total
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("bc", {"batch_size": 4096}),
+        ("phyb", {"rollouts": 4096}),
+        ("phyb", {"real_target": "belief"}),
+        ("phyb", {"value_estimator": "direct"}),
+        ("phyb-search", {"policy_candidates": 480}),
+        ("mopo", {"rollout_starts": 50_000}),
+        ("rambo", {"rollout_rounds": 50}),
+    ],
+)
+def test_an_algorithm_says_what_its_own_settings_cost(name, more):
+    assert of(algorithm=load(name), **more).policy > of(algorithm=load(name)).policy
 
 
 def test_an_algorithm_without_models_needs_none_for_them():
-    need = estimate(100_000, 11, 3, preset("cpu", "bc"), on_disk=False)
+    need = of(algorithm=load("bc"))
     assert need.pool == 0
     assert 0 < need.policy < of().policy
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import phyb
-from phyb.algorithms.phyb import PhyBConfig
+from phyb.algorithms.phyb import PhyB, PhyBConfig
 from phyb.algorithms.problem import make_problem
 from phyb.algorithms.settings import Settings, TrainingConfig
 from phyb.belief.backup import BeliefConfig
@@ -137,10 +137,10 @@ def test_auto_takes_the_disk_only_where_memory_is_short(log, tmp_path, monkeypat
     save_log(log, tmp_path / "log.hdf5")
 
     def auto(rows_in: RowsIn = "auto"):
-        return load_rows(tmp_path / "log.hdf5", rows_in, TINY, tmp_path / "cache", lambda reason: None)
+        return load_rows(tmp_path / "log.hdf5", rows_in, PhyB(TINY), tmp_path / "cache", lambda reason: None)
 
     def moved(rows_in: RowsIn = "auto"):
-        return move_rows(log, rows_in, TINY, tmp_path / "rows")
+        return move_rows(log, rows_in, PhyB(TINY), tmp_path / "rows")
 
     for free, short in ((2**40, False), (None, False), (2**20, True)):
         monkeypatch.setattr(rows_module, "available", lambda free=free: free)

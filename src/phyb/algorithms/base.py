@@ -18,7 +18,7 @@ from phyb.data.dataset import Rows
 from phyb.envs.tasks import Task
 from phyb.errors import UsageError
 from phyb.fields import Changes, Count, Fraction, Layers, Positive, Share
-from phyb.networks import Value
+from phyb.networks import Value, parameter_count
 from phyb.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -180,6 +180,15 @@ class Algorithm(Generic[Config, State]):
         """Whether updates ask the pool about logged rows, so that its answers are worth remembering."""
         return False
 
+    def memory(self, observation_size: int, action_size: int) -> int:
+        """Bytes of the algorithm's own networks and of one update, beside log and pool; within a factor of about two.
+
+        If not said otherwise, what actor and critics need of a batch.
+        """
+        config = self.config if isinstance(self.config, AlgorithmConfig) else AlgorithmConfig()
+        numbers = 3 * config.batch_size * sum(config.policy_hidden)
+        return update_bytes(observation_size, action_size, config.policy_hidden, numbers)
+
     def init(self, key: PRNGKeyArray, problem: Problem) -> State:
         """The state before the first update."""
         raise NotImplementedError
@@ -277,6 +286,11 @@ def standardized(problem: Problem, rows: Rows) -> Rows:
         observations=problem.standardizer(rows.observations),
         next_observations=problem.standardizer(rows.next_observations),
     )
+
+
+def update_bytes(observation_size: int, action_size: int, hidden: tuple[int, ...], numbers: int) -> int:
+    """Bytes of the networks with their copies and moments, and of the numbers that one update holds at a time."""
+    return 4 * (30 * parameter_count((observation_size, *hidden, 2 * action_size)) + numbers)
 
 
 def decaying(rate: float, share: float, steps: int) -> optax.GradientTransformation:

@@ -146,6 +146,13 @@ class ModelSAC(Algorithm[Config, ModelState]):
             decaying(cfg.temperature_learning_rate, 1.0, steps),
         )
 
+    def memory(self, observation_size: int, action_size: int) -> int:
+        """What SAC needs, the imagined rows that are kept or on their way, and what the models hold of a step."""
+        cfg, pool, width = self.config, self.settings.pool, 2 * observation_size + action_size + 2
+        rows = cfg.rollout_starts * cfg.rollout_length * (cfg.rollout_rounds + 2)
+        asked = cfg.rollout_starts * (pool.pool_size * (max(pool.model_hidden, default=1) + width) if pool else 0)
+        return super().memory(observation_size, action_size) + 4 * (rows * width + 2 * asked)
+
     def init(self, key: PRNGKeyArray, problem: Problem) -> ModelState:
         """Fresh networks, the actor fitted to the log if that is asked for, and an empty replay buffer."""
         cfg, sizes = self.config, (problem.observation_size, problem.action_size)

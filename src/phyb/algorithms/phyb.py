@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.base import Algorithm, Metrics
+from phyb.algorithms.base import Algorithm, Metrics, update_bytes
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem
@@ -86,6 +86,17 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
     def asks_about_log(self) -> bool:
         """Whether updates ask the pool about logged rows, so that its answers are worth remembering."""
         return self.config.real_target == "belief"
+
+    def memory(self, observation_size: int, action_size: int) -> int:
+        """Bytes of networks and one update: candidates at all states, and what the drawn models say of the rollouts."""
+        cfg, pool, width = self.config, self.settings.pool, sum(self.config.policy_hidden)
+        candidates = cfg.actor_candidates + cfg.reference_candidates + cfg.logged_candidates
+        asked = cfg.belief.ensemble_size * cfg.rollouts
+        successors = asked * cfg.belief.noise_samples
+        numbers = 3 * (cfg.real_batch_size + cfg.rollouts) * candidates * width
+        numbers += 2 * (asked * sum(pool.model_hidden if pool else ()) + successors * (observation_size + width))
+        numbers += successors * candidates * width if cfg.value_estimator == "direct" else 0
+        return update_bytes(observation_size, action_size, cfg.policy_hidden, numbers)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBState:
         """Fresh networks, the actor cloned from the log, rollouts at logged states."""

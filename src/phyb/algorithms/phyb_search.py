@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.base import Algorithm, Metrics
+from phyb.algorithms.base import Algorithm, Metrics, update_bytes
 from phyb.algorithms.phyb_presets import TASKS as PHYB_TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.rollback import Incumbent, compare
@@ -104,11 +104,6 @@ class PhyBSearchConfig(CloneConfig):
         if self.belief.noise_samples != 1:
             raise ValueError(f"noise_samples must be 1, one path per start, found {self.belief.noise_samples}")
 
-    @property
-    def rows_per_step(self) -> int:
-        """Rows that each drawn model, and another for the disagreement, predicts in one step of an update."""
-        return 2 * self.policy_candidates * self.episode_starts
-
 
 class PhyBSearchState(NamedTuple):
     """Everything that changes while the policy is optimised; saving it is saving the run."""
@@ -161,6 +156,13 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
     needs_pool = True
     presets = _PRESETS
     tasks = _TASKS
+
+    def memory(self, observation_size: int, action_size: int) -> int:
+        """Bytes of networks and one step of all episodes: each drawn model, and another for the disagreement."""
+        cfg, pool = self.config, self.settings.pool
+        rows = 2 * cfg.policy_candidates * cfg.episode_starts * cfg.belief.ensemble_size
+        width = sum(pool.model_hidden if pool else ()) + observation_size + sum(cfg.policy_hidden)
+        return update_bytes(observation_size, action_size, cfg.policy_hidden, 2 * rows * width)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBSearchState:
         """The actor cloned from the log, and the directions in which it will be varied."""

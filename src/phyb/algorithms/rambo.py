@@ -161,6 +161,10 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
         self._agent = ModelSAC(self.settings)
         self._optimizer = optax.adam(self.config.adversary_learning_rate)
 
+    def memory(self, observation_size: int, action_size: int) -> int:
+        """What SAC on logged and imagined rows needs."""
+        return self._agent.memory(observation_size, action_size)
+
     def init(self, key: PRNGKeyArray, problem: Problem) -> RAMBOState:
         """The policy before its first update, and a copy of the best models."""
         agent_key, start_key, key = jax.random.split(key, 3)

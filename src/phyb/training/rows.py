@@ -8,11 +8,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from phyb.algorithms.settings import Settings
+from phyb.algorithms.base import Algorithm
 from phyb.data.collect import collect_liquidation
 from phyb.data.disk import log_on_disk, put_on_disk
 from phyb.data.files import load_log, log_header
@@ -48,7 +48,7 @@ def log_origin(data: str | os.PathLike[str] | Log) -> tuple[str | None, str | No
 
 def open_log(
     data: str | os.PathLike[str] | Log,
-    settings: Settings,
+    algorithm: Algorithm[Any, Any],
     seed: int,
     rows_in: RowsIn,
     cache: Path,
@@ -63,13 +63,13 @@ def open_log(
     if isinstance(data, Log):
         return data
     if str(data) == BUILT_IN:
-        return collect_liquidation(settings.training.transitions, seed)
+        return collect_liquidation(algorithm.settings.training.transitions, seed)
     if not Path(data).suffix and not Path(data).exists() and not str(data).startswith("minari:"):
         raise UsageError(
             f"{data}: there is no such task or file. Built-in tasks: {BUILT_IN}. "
             "Or give a log file (.hdf5 in D4RL layout, or .npz), or minari:ID."
         )
-    log = load_rows(data, rows_in, settings, cache, waiting)
+    log = load_rows(data, rows_in, algorithm, cache, waiting)
     return dataclasses.replace(log, provenance={**log.provenance, "path": str(data)})
 
 
@@ -109,7 +109,11 @@ def choose_termination(
 
 
 def load_rows(
-    path: str | os.PathLike[str], rows_in: RowsIn, settings: Settings, cache: Path, waiting: Callable[[str], None]
+    path: str | os.PathLike[str],
+    rows_in: RowsIn,
+    algorithm: Algorithm[Any, Any],
+    cache: Path,
+    waiting: Callable[[str], None],
 ) -> Log:
     """The log of a file. On disk, its numbers are kept below `cache`, for all runs on the same file.
 
@@ -118,18 +122,18 @@ def load_rows(
     """
     header = None if rows_in == "disk" else log_header(path)
     shape = None if header is None else (header.rows, header.observation_size, header.action_size)
-    if rows_in == "disk" or (rows_in == "auto" and shape is not None and _is_too_large(*shape, settings)):
+    if rows_in == "disk" or (rows_in == "auto" and shape is not None and _is_too_large(*shape, algorithm)):
         return log_on_disk(path, cache / "rows", waiting=waiting)
     if shape is not None:
-        check(estimate(*shape, settings, on_disk=False), available(), on_disk=False)
+        check(estimate(*shape, algorithm, on_disk=False), available(), on_disk=False)
     return load_log(path)
 
 
-def move_rows(log: Log, rows_in: RowsIn, settings: Settings, folder: Path) -> Log:
+def move_rows(log: Log, rows_in: RowsIn, algorithm: Algorithm[Any, Any], folder: Path) -> Log:
     """A log that came whole into memory, moved to disk below the run's `folder` if that is asked for or needed."""
     if log.on_disk or rows_in == "memory":
         return log
-    if rows_in == "auto" and not _is_too_large(len(log), log.observation_size, log.action_size, settings):
+    if rows_in == "auto" and not _is_too_large(len(log), log.observation_size, log.action_size, algorithm):
         return log
     folder.joinpath("log").mkdir(parents=True, exist_ok=True)
     return put_on_disk(log, folder / "log")
@@ -144,13 +148,13 @@ def removed_afterwards(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def show_memory(log: Log, settings: Settings, stages: Stages) -> None:
+def show_memory(log: Log, algorithm: Algorithm[Any, Any], stages: Stages) -> None:
     """Say what the run will need beside what the machine has; a warning if it may not fit.
 
     Raises:
         MemoryShortError: it cannot fit.
     """
-    need = estimate(len(log), log.observation_size, log.action_size, settings, on_disk=log.on_disk)
+    need = estimate(len(log), log.observation_size, log.action_size, algorithm, on_disk=log.on_disk)
     free = available()
     where = "  rows on disk, " if log.on_disk else "  "
     stages.console.print(where + line(need, free), style="dim", highlight=False, soft_wrap=True)
@@ -159,7 +163,7 @@ def show_memory(log: Log, settings: Settings, stages: Stages) -> None:
         stages.warn(warning)
 
 
-def _is_too_large(rows: int, observation_size: int, action_size: int, settings: Settings) -> bool:
+def _is_too_large(rows: int, observation_size: int, action_size: int, algorithm: Algorithm[Any, Any]) -> bool:
     free = available()
-    need = estimate(rows, observation_size, action_size, settings, on_disk=False)
+    need = estimate(rows, observation_size, action_size, algorithm, on_disk=False)
     return free is not None and need.total > free

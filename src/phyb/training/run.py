@@ -133,7 +133,7 @@ class Run:
         if source is None:
             raise UsageError(f"{self.folder}: does not say where its log is. Give it with --data FILE.")
         try:
-            log = open_log(source, self.settings, self.seed, "memory", self._cache)
+            log = open_log(source, self.algorithm, self.seed, "memory", self._cache)
         except (DataError, UsageError) as error:
             if self.data is not None:
                 raise
