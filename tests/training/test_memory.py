@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from phyb.algorithms.phyb import PhyB
 from phyb.algorithms.registry import load
 from phyb.errors import MemoryShortError
 from phyb.training import memory
@@ -14,8 +13,8 @@ from phyb.training.memory import Need, available, check, estimate, line
 GIB = 2**30
 
 
-def of(rows=100_000, observations=11, actions=3, on_disk=False, algorithm=PhyB, preset="cpu", **changes):
-    return estimate(rows, observations, actions, algorithm(preset=preset, **changes), on_disk=on_disk)
+def of(rows=100_000, observations=11, actions=3, on_disk=False, name="phyb", preset="cpu", **changes):
+    return estimate(rows, observations, actions, load(name)(preset=preset, **changes), on_disk=on_disk)
 
 
 def test_more_rows_columns_and_members_need_more():
@@ -41,11 +40,11 @@ def test_more_rows_columns_and_members_need_more():
     ],
 )
 def test_an_algorithm_says_what_its_own_settings_cost(name, more):
-    assert of(algorithm=load(name), **more).policy > of(algorithm=load(name)).policy
+    assert of(name=name, **more).policy > of(name=name).policy
 
 
 def test_an_algorithm_without_models_needs_none_for_them():
-    need = of(algorithm=load("bc"))
+    need = of(name="bc")
     assert need.pool == 0
     assert 0 < need.policy < of().policy
 
