@@ -108,7 +108,7 @@ def fit(
         folder.guard = lock.check
         folder.open()
         stages.seconds |= _seconds_before(folder)
-        log = _open(data, learner, seed, rows_in, cache_folder(cache), folder, stages, stop)
+        log = _open(data, algorithm, seed, rows_in, cache_folder(cache), folder, stages, stop)
         log = with_rewards(log, settings.training.reward, stages.warn)
         for finding in validate(log, name):
             if finding.severity == "warning":

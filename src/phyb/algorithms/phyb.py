@@ -88,15 +88,10 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         return self.config.real_target == "belief"
 
     def memory(self, observation_size: int, action_size: int) -> int:
-        """Bytes of networks and one update: candidates at all states, and what the drawn models say of the rollouts."""
-        cfg, pool, width = self.config, self.settings.pool, sum(self.config.policy_hidden)
-        candidates = cfg.actor_candidates + cfg.reference_candidates + cfg.logged_candidates
-        asked = cfg.belief.ensemble_size * cfg.rollouts
-        successors = asked * cfg.belief.noise_samples
-        numbers = 3 * (cfg.real_batch_size + cfg.rollouts) * candidates * width
-        numbers += 2 * (asked * sum(pool.model_hidden if pool else ()) + successors * (observation_size + width))
-        numbers += successors * candidates * width if cfg.value_estimator == "direct" else 0
-        return update_bytes(observation_size, action_size, cfg.policy_hidden, numbers)
+        """Bytes of the networks and of one update."""
+        pool = self.settings.pool
+        numbers = self.config.numbers_in_update(observation_size, pool.model_hidden if pool else ())
+        return update_bytes(observation_size, action_size, self.config.policy_hidden, numbers)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBState:
         """Fresh networks, the actor cloned from the log, rollouts at logged states."""

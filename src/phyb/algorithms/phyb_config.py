@@ -101,3 +101,13 @@ class PhyBConfig(CloneConfig):
     models or more."""
     evaluation_steps: Whole = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
+
+    def numbers_in_update(self, observation_size: int, model_hidden: tuple[int, ...]) -> int:
+        """Numbers that one update holds: candidates at all states, and what the drawn models say of the rollouts."""
+        width = sum(self.policy_hidden)
+        candidates = self.actor_candidates + self.reference_candidates + self.logged_candidates
+        asked = self.belief.ensemble_size * self.rollouts
+        successors = asked * self.belief.noise_samples
+        numbers = 3 * (self.real_batch_size + self.rollouts) * candidates * width
+        numbers += 2 * (asked * sum(model_hidden) + successors * (observation_size + width))
+        return numbers + (successors * candidates * width if self.value_estimator == "direct" else 0)
