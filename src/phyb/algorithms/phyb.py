@@ -229,15 +229,9 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         if not self.config.rollback:
             return state
         key, key_compare = jax.random.split(state.key)
-        incumbent, back = compare(
-            key_compare,
-            state.reference.average,
-            state.incumbent,
-            problem,
-            self.config.belief,
-            0.0,
-            last=state.step >= self.total_steps,
-        )
+        last = state.step >= self.total_steps
+        candidate, belief = state.reference.average, self.config.belief
+        incumbent, back = compare(key_compare, candidate, state.incumbent, problem, belief, 0.0, last=last)
         restored = state._replace(
             actor=incumbent.actor,
             reference=SlowAverage.start(incumbent.actor),
@@ -316,17 +310,8 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
                 return problem.bounded(lambda rows: self.direct_value(key_value, state, critics, rows))
 
             value, rank_value = direct(state.target_critics), direct(state.critics)
-        return backup(
-            key,
-            self.config.belief,
-            problem.learned_world(),
-            value,
-            problem.discount,
-            observations,
-            actions,
-            rank_value=rank_value,
-            predictions=predictions,
-        )
+        world, known = problem.learned_world(), {"rank_value": rank_value, "predictions": predictions}
+        return backup(key, self.config.belief, world, value, problem.discount, observations, actions, **known)
 
     def direct_value(
         self, key: PRNGKeyArray, state: PhyBState, critics: Critics, observations: Float[Array, "*rows obs"]
