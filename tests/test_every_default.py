@@ -14,9 +14,11 @@ from phyb.interrupt import StopRequests
 
 SHORT = (
     "--transitions 512 --steps 8 --log-every 2 --checkpoint-every 2 --evaluate-every 8 --evaluation-episodes 20 "
-    "--final-episodes 60 --fit-steps 10"
+    "--final-episodes 60"
 ).split()
-POOL = "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --accept-poor-pool".split()
+POOL = (
+    "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --fit-steps 10 --accept-poor-pool".split()
+)
 KILLED = ("phyb", "phyb-search")
 
 

@@ -13,7 +13,7 @@ from victim import SETTINGS
 
 from phyb.data.collect import collect_liquidation
 from phyb.dynamics.cache import cached_pool
-from phyb.dynamics.fit import Keeping
+from phyb.dynamics.fit import Keeping, PoolConfig
 from phyb.errors import StorageError
 from phyb.pipeline import train
 from phyb.storage.store import Store
@@ -109,8 +109,8 @@ def test_optimisation_survives_a_failure_at_every_call(monkeypatch, tmp_path):
 
 
 def test_pool_training_survives_a_failure_at_every_call(monkeypatch, tmp_path):
-    log, config = collect_liquidation(300, 0), SETTINGS.pool
-    assert config is not None
+    log = collect_liquidation(300, 0)
+    config = PoolConfig(pool_size=2, members_at_once=1, model_hidden=(8,), model_steps=4, model_check_every=2)
 
     def work(path):
         keeping = Keeping(Store(path), seconds=0.0)

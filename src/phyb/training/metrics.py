@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -66,7 +67,7 @@ class MetricsWriter:
         for name, value in plain.items():
             if isinstance(value, int | float):
                 summary = scalar(f"{stage}/{name}", value)
-                self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+                self._events.write(Event(wall_time=time.time(), step=step, summary=summary).SerializeToString())
         self._events.flush()
 
     def _close_events(self) -> None:
@@ -85,13 +86,18 @@ class MetricsWriter:
 def _open_events(folder: Path) -> Any:
     """TensorBoard's event file, or None without the package or the folder.
 
-    This is the part of tensorboardX that writes at once: its SummaryWriter has a thread that hangs on a full disk.
+    This is the part of tensorboardX that writes at once: its SummaryWriter has a thread that hangs on a full disk, and
+    its EventsWriter leaves the file open there.
     """
     try:
-        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.record_writer import RecordWriter
 
+        now = time.time()
         folder.mkdir(parents=True, exist_ok=True)
-        return EventsWriter(str(folder / "events"), f".{os.getpid()}")
+        writer = RecordWriter(str(folder / f"events.out.tfevents.{now:.0f}.{socket.gethostname()}.{os.getpid()}"))
+        writer.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+        return writer
     except (ImportError, OSError):
         return None
 
