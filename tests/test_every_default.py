@@ -1,10 +1,10 @@
-"""Every algorithm as it is shipped, from the command line to a result: broken off once, resumed, and none the worse."""
+"""Every algorithm as it is shipped, from the command line to a result: broken off once, resumed, and none the worse.
+
+Here somebody asks to stop; `faults/test_kills.py` has runs that get SIGKILL.
+"""
 
 import dataclasses
 import json
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -19,7 +19,6 @@ SHORT = (
 POOL = (
     "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --fit-steps 10 --accept-poor-pool".split()
 )
-KILLED = ("phyb", "phyb-search")
 
 
 def command(name, folder):
@@ -29,28 +28,12 @@ def command(name, folder):
     return ["train", "liquidation", "--algorithm", name, "--out", str(folder), *few]
 
 
-def has_checkpoint(folder):
-    return any((folder / "checkpoints").glob("*"))
-
-
-def kill(arguments, folder):
-    """Run in a process of its own, which gets SIGKILL as soon as there is a checkpoint."""
-    process = subprocess.Popen([sys.executable, "-m", "phyb.cli", *arguments], stdout=subprocess.DEVNULL)
-    try:
-        while process.poll() is None and not has_checkpoint(folder):
-            time.sleep(0.005)
-    finally:
-        process.kill()
-        process.wait()
-    assert has_checkpoint(folder), "the run ended before its first checkpoint"
-
-
 def stop(arguments, folder, monkeypatch):
     """Run until the middle of the chunk after the first checkpoint, where somebody asks to stop."""
     check, asked = StopRequests.check, []
 
     def check_and_stop(self):
-        asked.extend([True] * has_checkpoint(folder))
+        asked.extend([True] * any((folder / "checkpoints").glob("*")))
         self.requested = len(asked) > 1
         check(self)
 
@@ -70,10 +53,7 @@ def contents(folder):
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_a_run_that_was_broken_off_ends_with_the_bytes_of_an_unbroken_one(name, tmp_path, monkeypatch, capsys):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    if name in KILLED:
-        kill(command(name, broken), broken)
-    else:
-        stop(command(name, broken), broken, monkeypatch)
+    stop(command(name, broken), broken, monkeypatch)
     assert not (broken / "result.json").exists()
     main([*command(name, broken), "--resume"])
     main(command(name, whole))

@@ -41,12 +41,12 @@ class Arena:
 
     def start(self, name: str, *arguments: str) -> int:
         """Run a victim to its end or death; gives the exit code."""
-        environment = os.environ | {
+        environment = {
             "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-        }
+        } | os.environ
         places = str(self.run(name)), str(self.folder / f"{name}-cache")
         command = [sys.executable, str(VICTIM), *places, "--algorithm", self.algorithm, *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)

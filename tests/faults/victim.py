@@ -90,10 +90,11 @@ class Death:
             if now and self._how == "torn" and name == "write":
                 real(arguments[0], arguments[1][: len(arguments[1]) // 2])
                 self.die("in the middle of write")
-            result = real(*arguments, **keywords)
-            if now:
-                self.die(f"after {name}")
-            return result
+            try:
+                return real(*arguments, **keywords)
+            finally:  # also after a call that failed, such as mkdir of a folder that is there
+                if now:
+                    self.die(f"after {name}")
 
         return call
 
