@@ -48,7 +48,9 @@ LEARNS = Settings(
         reference_rate=5e-3,
         clone_steps=300,
     ),
-    training=TrainingConfig(steps=2500, log_every=250, evaluate_every=1250, checkpoint_every=1250, transitions=20_000),
+    training=TrainingConfig(
+        steps=2500, log_every=250, evaluate_every=1250, checkpoint_every=1250, transitions=20_000, fit_steps=1000
+    ),
 )
 TINY = Settings(
     pool=PoolConfig(pool_size=2, model_hidden=(8,), model_steps=20, model_check_every=10),

@@ -182,15 +182,6 @@ def test_all_it_tells_is_finite_and_has_a_name_for_the_report(trained):
     assert any(name.endswith("loss") or name == "episode_return" for name in told[0])
 
 
-def test_its_value_if_it_has_one_is_in_the_units_of_the_problem(trained):
-    value = trained.algorithm.value(trained.state, trained.problem)
-    if value is not None:
-        found = value(trained.problem.standardizer(trained.problem.rows.observations))
-        assert found.shape == trained.problem.rows.rewards.shape
-        # Rewards are divided by their range, 2.8: the best action earns 0.35. Tiny networks are off by some of it.
-        assert -0.7 < float(jnp.mean(found)) < 0.8
-
-
 def test_equal_settings_share_compiled_code_and_others_do_not(trained):
     name = trained.algorithm.name
     assert small(name) == trained.algorithm

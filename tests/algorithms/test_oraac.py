@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from phyb.algorithms import oraac
+from phyb.algorithms.base import reward_factor
 from phyb.algorithms.oraac import ORAAC, ORAACConfig
 from phyb.algorithms.problem import make_problem
 from phyb.data.dataset import Rows
@@ -81,9 +82,9 @@ def start(neutral, problem):
 def test_targets_by_hand_and_nothing_after_an_end(neutral, start, problem):
     rows = Rows(jnp.zeros((2, 1)), jnp.zeros((2, 1)), jnp.array([1.0, 2.0]), jnp.ones((2, 1)), jnp.array([0.0, 1.0]))
     actor = neutral.policy(start, problem).actor
-    targets = oraac.return_targets(jax.random.key(0), actor, constant(start.slow_critic, 5.0), rows, CONFIG, 0.9)
+    targets = oraac.return_targets(jax.random.key(0), actor, constant(start.target_critic, 5.0), rows, CONFIG, 0.9)
     np.testing.assert_allclose(targets, [[1.0 + 0.9 * 5.0] * 8, [2.0] * 8], rtol=1e-6)
-    spread = oraac.return_targets(jax.random.key(0), actor, start.slow_critic, rows, CONFIG, 0.9)
+    spread = oraac.return_targets(jax.random.key(0), actor, start.target_critic, rows, CONFIG, 0.9)
     assert float(jnp.ptp(spread[0])) > 0.0, "each target is a quantile of its own"
     assert float(jnp.ptp(spread[1])) == 0.0
 
@@ -96,7 +97,7 @@ def test_the_behaviour_learns_at_first_and_the_policy_now_and_then(neutral, star
     assert [changed(a.vae, b.vae) for a, b in pairs] == [True, True, False, False]
     assert [changed(a.perturbation, b.perturbation) for a, b in pairs] == [True, False, False, True]
     assert all(changed(a.critic, b.critic) for a, b in pairs)
-    for slow, fast in (("slow_critic", "critic"), ("slow_perturbation", "perturbation")):
+    for slow, fast in (("target_critic", "critic"), ("target_perturbation", "perturbation")):
         expected = move_towards(getattr(start, slow), getattr(states[1], fast), CONFIG.target_rate)
         for ours, theirs in zip(jax.tree.leaves(getattr(states[1], slow)), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
@@ -118,12 +119,13 @@ def test_caution_takes_the_safe_action_and_the_mean_the_risky_one(learned, probl
     assert np.mean(actions["cvar"]) < -0.5
 
 
-def test_the_value_is_the_mean_of_what_the_action_earns_whatever_the_caution(learned, problem):
+def test_the_mean_of_the_critics_quantiles_is_what_the_action_earns_whatever_the_caution(learned, problem):
+    levels = jnp.broadcast_to((jnp.arange(32) + 0.5) / 32, (200, 32))
     for algorithm, state in learned.values():
-        observations = problem.standardizer(problem.starts[:200])
-        value = algorithm.value(state, problem)(observations) * problem.reward_scale
-        earned = algorithm.policy(state, problem).normalized(problem.starts[:200])[:, 0] / 2
-        assert float(jnp.mean(value)) == pytest.approx(float(jnp.mean(earned)), abs=0.2)
+        actions = algorithm.policy(state, problem).normalized(problem.starts[:200])
+        quantiles = state.target_critic(problem.standardizer(problem.starts[:200]), actions, levels)
+        scale = problem.reward_scale / reward_factor(problem, algorithm.config.reward_units)
+        assert float(jnp.mean(quantiles) * scale) == pytest.approx(float(jnp.mean(actions)) / 2, abs=0.2)
 
 
 def test_the_policy_stays_within_reach_of_the_likeliest_logged_action(learned, problem):

@@ -18,7 +18,7 @@ from phyb.data.dataset import Rows
 from phyb.envs.tasks import Task
 from phyb.errors import UsageError
 from phyb.fields import Changes, Count, Fraction, Layers, Positive, Share
-from phyb.networks import Value, parameter_count
+from phyb.networks import parameter_count
 from phyb.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -205,14 +205,6 @@ class Algorithm(Generic[Config, State]):
         """The policy to evaluate and deploy; if not said otherwise, the mean action of `state.actor`."""
         actor = cast(Any, state).actor
         return Policy(actor, problem.standardizer, problem.action_low, problem.action_high)
-
-    def value(self, state: State, problem: Problem) -> Value | None:
-        """V of standardised observations in the units of `problem.rows.rewards`; None where none is learned.
-
-        It is a module or another tree of arrays that can be called. With it and a pool the policy is also evaluated
-        under the belief.
-        """
-        return None
 
 
 @dataclasses.dataclass(frozen=True)

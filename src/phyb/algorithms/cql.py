@@ -33,7 +33,7 @@ from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
 from phyb.fields import Count, Layers, NonNegative, Positive, Whole, not_if
 from phyb.policy.actor import Actor, unsquash
-from phyb.policy.critics import Critics, PolicyValue
+from phyb.policy.critics import Critics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +232,3 @@ class CQL(Algorithm[CQLConfig, CQLState]):
         )
         told["q_logged"] = told.pop("target") * problem.reward_scale / reward_factor(problem, cfg.reward_units)
         return CQLState(after, key, state.step + 1), told
-
-    def value(self, state: CQLState, problem: Problem) -> PolicyValue:
-        """The target critics' value of the policy's mean action."""
-        return PolicyValue(state.actor, state.sac.target_critics, reward_factor(problem, self.config.reward_units))

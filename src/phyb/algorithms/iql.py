@@ -37,7 +37,7 @@ from phyb.data.dataset import Rows
 from phyb.fields import Fraction, NonNegative, OpenFraction, Positive, not_if
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, Gaussian
-from phyb.policy.critics import Critics, ScaledValue, ValueNetwork
+from phyb.policy.critics import Critics, ValueNetwork
 from phyb.policy.registry import make_actor
 
 
@@ -182,7 +182,3 @@ class IQL(Algorithm[IQLConfig, IQLState]):
             "advantage": jnp.mean(advantage) * unit,
             "imitation_weight": jnp.mean(weights),
         }
-
-    def value(self, state: IQLState, problem: Problem) -> ScaledValue:
-        """V."""
-        return ScaledValue(state.value, reward_factor(problem, self.config.reward_units))

@@ -24,7 +24,7 @@ from phyb.data.dataset import Rows
 from phyb.fields import Count, Fraction, Positive, Whole
 from phyb.policy.actor import Actor
 from phyb.policy.cloning import clone
-from phyb.policy.critics import Critics, PolicyValue
+from phyb.policy.critics import Critics
 from phyb.world.replay import ReplayBuffer
 from phyb.world.rollout import ROWS, Transition, elite_members, elite_step, rollout
 
@@ -236,10 +236,6 @@ class ModelSAC(Algorithm[Config, ModelState]):
             "imagined_end": jnp.mean(imagined.terminated),
         }
         return ModelState(after, buffer, key, state.step + 1), metrics
-
-    def value(self, state: ModelState, problem: Problem) -> PolicyValue:
-        """The target critics' value of the policy's mean action."""
-        return PolicyValue(state.actor, state.sac.target_critics, reward_factor(problem, self.config.reward_units))
 
 
 def _mean_value(critics: Critics, rows: Rows) -> Float[Array, ""]:

@@ -2,7 +2,7 @@
 
 A conditional VAE imitates the log. The policy decodes one of its actions and may move it a little. A critic learns the
 whole distribution of what is earned, and the policy maximises the mean of its worst part instead of its mean. One
-update, in the order of the code: VAE, critic towards the slow copies' distribution, every other time the policy.
+update, in the order of the code: VAE, critic towards the target networks' distribution, every other time the policy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Literal, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -108,9 +107,9 @@ class ORAACState(NamedTuple):
 
     vae: VAE
     perturbation: MLP
-    slow_perturbation: MLP
+    target_perturbation: MLP
     critic: QuantileCritic
-    slow_critic: QuantileCritic
+    target_critic: QuantileCritic
     vae_optimizer: optax.OptState
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
@@ -145,21 +144,6 @@ def cautious_value(
     return jnp.mean(critic(observations, actions, distort(levels, config.risk, config.risk_amount)))
 
 
-class MeanQuantile(eqx.Module):
-    """The mean of the critic's quantiles at the policy's action, in units of `scale`."""
-
-    actor: PerturbedDecoder
-    critic: QuantileCritic
-    scale: Float[Array, ""]
-    levels: int = eqx.field(static=True)
-
-    def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
-        """`mean over tau of Z(s, pi(s); tau) / scale`, levels evenly spread."""
-        middles = (jnp.arange(self.levels) + 0.5) / self.levels
-        levels = jnp.broadcast_to(middles, (*observations.shape[:-1], self.levels))
-        return jnp.mean(self.critic(observations, self.actor.mode(observations), levels), axis=-1) / self.scale
-
-
 class ORAAC(Algorithm[ORAACConfig, ORAACState]):
     """Offline risk-averse actor-critic."""
 
@@ -186,9 +170,9 @@ class ORAAC(Algorithm[ORAACConfig, ORAACState]):
         return ORAACState(
             vae=vae,
             perturbation=perturbation,
-            slow_perturbation=perturbation,
+            target_perturbation=perturbation,
             critic=critic,
-            slow_critic=critic,
+            target_critic=critic,
             vae_optimizer=start_optimizer(self._vae_optimizer, vae),
             actor_optimizer=start_optimizer(self._actor_optimizer, perturbation),
             critic_optimizer=start_optimizer(self._critic_optimizer, critic),
@@ -200,12 +184,6 @@ class ORAAC(Algorithm[ORAACConfig, ORAACState]):
         """The likeliest logged action, moved by what the policy learned."""
         actor = self._actor(state.vae, state.perturbation)
         return Policy(actor, problem.standardizer, problem.action_low, problem.action_high)
-
-    def value(self, state: ORAACState, problem: Problem) -> MeanQuantile:
-        """The mean of what the critic expects, without caution."""
-        scale = reward_factor(problem, self.config.reward_units)
-        actor = self._actor(state.vae, state.perturbation)
-        return MeanQuantile(actor, state.slow_critic, scale, self.config.critic_levels)
 
     def update(self, state: ORAACState, problem: Problem) -> tuple[ORAACState, Metrics]:
         """One step of the critic on a batch of logged rows, of the VAE while it learns, of the policy now and then."""
@@ -220,8 +198,8 @@ class ORAAC(Algorithm[ORAACConfig, ORAACState]):
         learning = state.step < cfg.vae_steps
         vae, vae_optimizer = jax.lax.cond(learning, imitate, lambda *same: same, state.vae, state.vae_optimizer)
 
-        target_actor = self._actor(vae, state.slow_perturbation)
-        targets = return_targets(target_key, target_actor, state.slow_critic, rows, cfg, problem.discount)
+        target_actor = self._actor(vae, state.target_perturbation)
+        targets = return_targets(target_key, target_actor, state.target_critic, rows, cfg, problem.discount)
         levels = jax.random.uniform(level_key, targets.shape)
 
         def critic_loss(critic: QuantileCritic) -> tuple[Array, Array]:
@@ -246,9 +224,9 @@ class ORAAC(Algorithm[ORAACConfig, ORAACState]):
         after = ORAACState(
             vae=vae,
             perturbation=perturbation,
-            slow_perturbation=move_towards(state.slow_perturbation, perturbation, cfg.target_rate),
+            target_perturbation=move_towards(state.target_perturbation, perturbation, cfg.target_rate),
             critic=critic,
-            slow_critic=move_towards(state.slow_critic, critic, cfg.target_rate),
+            target_critic=move_towards(state.target_critic, critic, cfg.target_rate),
             vae_optimizer=vae_optimizer,
             actor_optimizer=actor_optimizer,
             critic_optimizer=critic_optimizer,

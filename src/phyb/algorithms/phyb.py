@@ -7,7 +7,7 @@ One update, in the order of the code:
    solve the mirror step on them exactly: weights for the actor, a regularised value for V, an action for each rollout;
 3. ask N drawn models about the rollouts, keep the k that promise least, weigh them: targets for the critics and the
    law of the next imagined state;
-4. one gradient step for critics, value and actor; slow copies follow.
+4. one gradient step for critics, value and actor; target networks follow.
 """
 
 from __future__ import annotations
@@ -136,10 +136,6 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
     def policy(self, state: PhyBState, problem: Problem) -> Policy:
         """The policy to evaluate and deploy: the mean action of the slow reference."""
         return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
-
-    def value(self, state: PhyBState, problem: Problem) -> ValueNetwork:
-        """The target value, which also ranks the models in training."""
-        return state.target_value
 
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""

@@ -41,7 +41,6 @@ from phyb.dynamics.model import DynamicsModel, gaussian_nll
 from phyb.fields import Count, Fraction, NonNegative, Positive, Whole
 from phyb.networks import gradient_step, start_optimizer, take
 from phyb.policy.actor import Actor
-from phyb.policy.critics import PolicyValue
 from phyb.world.model import WorldModel
 from phyb.world.rollout import elite_members, outcomes
 
@@ -222,7 +221,3 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
         nll = jnp.sort(world.pool.holdout_nll)[: self.config.elites]
         pool = dataclasses.replace(world.pool, members=members, holdout_nll=nll)
         return dataclasses.replace(problem, world=dataclasses.replace(world, pool=pool))
-
-    def value(self, state: RAMBOState, problem: Problem) -> PolicyValue:
-        """The target critics' value of the policy's mean action."""
-        return self._agent.value(state.agent, problem)

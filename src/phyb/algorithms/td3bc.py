@@ -31,7 +31,7 @@ from phyb.algorithms.td3 import TD3Config, TD3State
 from phyb.data.dataset import Rows
 from phyb.fields import NonNegative
 from phyb.policy.actor import Actor
-from phyb.policy.critics import Critics, PolicyValue
+from phyb.policy.critics import Critics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,3 @@ class TD3BC(Algorithm[TD3BCConfig, TD3State]):
         state, told = td3.learn(cfg, self._optimizers, state, key, rows, problem.discount, loss)
         told["q_logged"] *= problem.reward_scale / reward_factor(problem, cfg.reward_units)
         return state, told | {"cloning_error": cloning_error(state.actor, rows)}
-
-    def value(self, state: TD3State, problem: Problem) -> PolicyValue:
-        """The target critics' value of the policy's action."""
-        return PolicyValue(state.actor, state.target_critics, reward_factor(problem, self.config.reward_units))

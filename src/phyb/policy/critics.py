@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.networks import MLP
-from phyb.policy.actor import Actor
 
 Vote = Literal["least", "mean"]
 """How two critics' values become one."""
@@ -56,26 +55,3 @@ class ValueNetwork(eqx.Module):
     def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
         """The value of each row."""
         return self.network(observations)[..., 0]
-
-
-class PolicyValue(eqx.Module):
-    """The smaller critic's value of the actor's mean action, in units of `scale`."""
-
-    actor: Actor
-    critics: Critics
-    scale: Float[Array, ""]
-
-    def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
-        """`min_j Q_j(s, tanh mean(s)) / scale` of each row."""
-        return jnp.min(self.critics(observations, self.actor.mode(observations)), axis=0) / self.scale
-
-
-class ScaledValue(eqx.Module):
-    """A value in units of `scale`."""
-
-    value: ValueNetwork
-    scale: Float[Array, ""]
-
-    def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
-        """`V(s) / scale` of each row."""
-        return self.value(observations) / self.scale
