@@ -30,6 +30,7 @@ from phyb.envs.tasks import TaskChoice
 from phyb.envs.termination import Termination
 from phyb.errors import DataError, UsageError
 from phyb.evaluation.fitted_q import FittedQConfig
+from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
 from phyb.evaluation.select import ESTIMATES, average_of_models, ranks, std_error
 from phyb.interrupt import StopRequests
 from phyb.storage.store import Store
@@ -64,16 +65,18 @@ def halving(episodes=40):
     return Log(before, actions, actions[:, 0] - 0.25, after, np.zeros_like(cut), cut, -bound, bound)
 
 
+def job_of(folder, log, env_id=None, settings=SETTINGS):
+    task, termination = TaskChoice(None, "default"), Termination("none", "none")
+    algorithm, stages, stop = PhyB(settings), Stages(QUIET), StopRequests()
+    return Job("halving", algorithm, log, task, termination, None, env_id, settings, 0, folder, stages, stop)
+
+
 def write_run(folder, log, action, problem):
     """A finished run whose policy always takes this action, with a checkpoint of an earlier one."""
     folder = RunFolder(folder)
     folder.open()
-    ending = Termination("none", "none")
-    algorithm = PhyB(SETTINGS.agent, steps=20)
-    stages, stop = Stages(QUIET), StopRequests()
-    job = Job(
-        "halving", algorithm, log, TaskChoice(None, "default"), ending, None, "X-v0", SETTINGS, 0, folder, stages, stop
-    )
+    job = job_of(folder, log, "X-v0")
+    algorithm = job.algorithm
     write_or_compare_config(job)
     blank = eqx.filter_eval_shape(algorithm.init, jax.random.key(0), problem)
 
@@ -129,6 +132,19 @@ def named(found):
 def test_every_run_and_every_kept_checkpoint_is_a_candidate(found):
     # The checkpoint of the last update is the policy of the run itself.
     assert set(named(found)) == {name for run in POLICIES for name in (run, f"{run} @ 10")}
+
+
+@pytest.mark.parametrize("name", ["bold", "shy"])
+def test_evaluations_of_a_run_find_the_same_return_under_the_belief(place, found, name):
+    run = phyb.open_run(place / name, cache=place / "cache", console=QUIET)
+    settings = dataclasses.replace(SETTINGS, training=dataclasses.replace(SETTINGS.training, fit_steps=200))
+    job = job_of(run.files, run.log, settings=settings)
+    during = evaluate_in_training(job, run.policy, run.problem, 10)
+    last = final_evaluation(job, run.policy, run.problem)
+    selected = named(found)[name]["estimates"]["belief_return"]["mean"]
+    assert during["belief_return"] == pytest.approx(selected, abs=1e-4)
+    assert last["belief_return"] == pytest.approx(selected, abs=1e-4)
+    assert (last["mean_return"], last["belief_is_lower_bound"]) == (None, None)  # there is no simulator
 
 
 def test_estimates_are_what_the_world_pays(found):

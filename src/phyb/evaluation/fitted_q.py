@@ -48,7 +48,9 @@ class FittedQConfig:
 
 
 QUICK_FIT = FittedQConfig(fit_networks=1, fit_hidden=(64, 64), fit_target_rate=0.1)
-"""For evaluations during training: it ranks models about as well, at a twentieth of the cost, and is no estimate."""
+"""For evaluations during training, at a tenth of the cost. It ranks models nearly as well: on liquidation the return
+under the belief comes out up to 2 % higher. Its values are too noisy to be an estimate of their own.
+"""
 
 
 class FittedQ(eqx.Module):
