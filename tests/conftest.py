@@ -7,6 +7,7 @@ import jax
 import pytest
 from small_worlds import linear_log, linear_pool, linear_system  # noqa: F401
 
+XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 MANY_PROGRAMS = 500
 compiled = [0]
 """How many programs this process has compiled since it last forgot them all."""
@@ -35,7 +36,7 @@ def pytest_configure(config):
     # Two workers with two compute threads each would fight for the cores of a small machine; and most of what is
     # compiled here runs once, so that optimising it takes longer than it saves.
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
+        os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
     # Workers and their child processes share what they compile. Whoever sets the variable keeps it between sessions.
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -49,7 +49,7 @@ LEARNS = Settings(
         clone_steps=300,
     ),
     training=TrainingConfig(
-        steps=2500, log_every=250, evaluate_every=1250, checkpoint_every=1250, transitions=20_000, fit_steps=1000
+        steps=1500, log_every=250, evaluate_every=1500, checkpoint_every=750, transitions=20_000, fit_steps=500
     ),
 )
 TINY = Settings(

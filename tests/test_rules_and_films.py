@@ -12,7 +12,7 @@ from phyb.cli import main
 
 TINY = (
     "--pool-size 2 --model-hidden 8 --model-steps 20 --model-check-every 10 --ensemble-size 3 --subset-size 2 "
-    "--policy-hidden 8 --real-batch-size 8 --rollouts 8 --clone-steps 5 --steps 10 --log-every 10 --evaluate-every 10 "
+    "--policy-hidden 8 --real-batch-size 8 --rollouts 8 --clone-steps 5 --steps 20 --log-every 10 --evaluate-every 10 "
     "--checkpoint-every 10 --transitions 500 --evaluation-episodes 50 --final-episodes 60 --fit-steps 20 "
     "--accept-poor-pool"
 ).split()

@@ -103,13 +103,13 @@ def test_values_stop_at_the_end_of_an_episode_and_ask_the_learning_critics(setti
     algorithm = OneRTwoR(OneRTwoRConfig(reward_units="range"), steps=10)
     rows = jax.tree.map(lambda leaf: leaf[None, :50], problem.rows)
     rows = rows._replace(terminated=jnp.ones((1, 50)))
-    found = algorithm._values(jax.random.key(0), agent, problem, rows)
+    found = algorithm.outcome_values(jax.random.key(0), agent, problem, rows)
     np.testing.assert_allclose(found, rows.rewards, rtol=1e-6)
     rows = rows._replace(terminated=jnp.zeros((1, 50)))
     up = agent._replace(
         critics=eqx.tree_at(lambda c: c.networks.biases[-1], agent.critics, replace_fn=lambda b: b + 2.0)
     )
-    before, after = (algorithm._values(jax.random.key(0), each, problem, rows) for each in (agent, up))
+    before, after = (algorithm.outcome_values(jax.random.key(0), each, problem, rows) for each in (agent, up))
     np.testing.assert_allclose(after - before, 0.9 * 2.0, rtol=1e-3)
 
 

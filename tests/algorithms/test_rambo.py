@@ -13,6 +13,7 @@ from plain_networks import ACTIONS, OBSERVATIONS, both_values, mean_action, some
 from scipy.stats import norm
 
 from phyb.algorithms import sac
+from phyb.algorithms.model_sac import ModelSAC
 from phyb.algorithms.problem import make_problem
 from phyb.algorithms.rambo import RAMBO, RAMBOConfig, advantages, log_loss, mixture_log_density
 from phyb.networks import Standardizer
@@ -126,7 +127,9 @@ def test_rollouts_follow_the_models_as_they_are_now(problem):
     @eqx.filter_jit
     def step(problem):
         alive = jnp.ones(6)
-        return algorithm._agent.step(jax.random.key(0), agent, problem, rows.observations, rows.actions, alive)
+        return ModelSAC(algorithm.settings).step(
+            jax.random.key(0), agent, problem, rows.observations, rows.actions, alive
+        )
 
     one, two = (step(algorithm.against(each, problem))[0].next_observations for each in (members, moved))
     np.testing.assert_allclose(two[:, 0] - one[:, 0], 7.0, rtol=1e-4)

@@ -137,7 +137,7 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
         outcome_key, value_key, choice_key = jax.random.split(key, 3)
         elites = elite_members(world.pool, cfg.elites)
         drawn = outcomes(outcome_key, world, elites, observations, actions, cfg.outcomes)
-        values = self._values(value_key, agent, problem, drawn)
+        values = self.outcome_values(value_key, agent, problem, drawn)
         row = jnp.arange(len(observations))
         if cfg.tail == "pooled":
             chosen, row, counts = choose_pooled(choice_key, values, alive > 0, cfg.risk_amount)
@@ -147,7 +147,7 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
         followed = take(drawn, (chosen, row))
         return Transition(followed, alive, 1.0 - followed.terminated)
 
-    def _values(self, key: PRNGKeyArray, agent: SACState, problem: Problem, drawn: Rows) -> Array:
+    def outcome_values(self, key: PRNGKeyArray, agent: SACState, problem: Problem, drawn: Rows) -> Array:
         """What each outcome is worth to the critics that are learning, in their units."""
         rows = critic_rows(problem, drawn, self.config)
         next_actions = sac.draw(agent.actor, key, rows.next_observations, 1)[0][..., 0, :]
