@@ -98,8 +98,8 @@ def improvement(algorithm, problem):
         real = problem.sample(jax.random.key(0), CONFIG.real_batch_size)
         observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
         candidates = algorithm._candidates(jax.random.key(1), state, observations, real)
-        worth = algorithm._worth(state, observations, candidates.draws)
-        return algorithm.improve(state, candidates, worth)[0], candidates, observations
+        q_values = algorithm._q_values(state, observations, candidates.draws)
+        return algorithm.improve(state, candidates, q_values)[0], candidates, observations
 
     return run
 
@@ -109,7 +109,7 @@ def test_the_evaluation_phase_keeps_the_weights_at_the_reference(algorithm, prob
     assert [bool(told["divergence"] > 1e-3) for told in metrics] == [False, False, True, True]
     improve = improvement(algorithm, problem)
     step, candidates, observations = improve(states[1])
-    q = states[1].critics.judge(observations, squash(candidates.draws))
+    q = states[1].critics.of_candidates(observations, squash(candidates.draws))
     np.testing.assert_array_equal(step.weights, candidates.reference)
     np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
     step, candidates, _ = improve(states[2])
@@ -117,11 +117,11 @@ def test_the_evaluation_phase_keeps_the_weights_at_the_reference(algorithm, prob
 
 
 @pytest.mark.parametrize("vote", ["least", "mean"])
-def test_the_vote_of_the_critics_decides_what_candidates_are_worth(problem, later, vote):
+def test_the_vote_of_the_critics_decides_the_q_values_of_candidates(problem, later, vote):
     state = later[0][1]
     algorithm = PhyB(dataclasses.replace(CONFIG, critic_vote=vote), steps=10)
     step, candidates, observations = improvement(algorithm, problem)(state)
-    q = state.critics.judge(observations, squash(candidates.draws), vote)
+    q = state.critics.of_candidates(observations, squash(candidates.draws), vote)
     np.testing.assert_allclose(step.value, jnp.sum(candidates.reference * q, axis=-1), atol=1e-5)
 
 
@@ -322,7 +322,7 @@ def test_direct_and_perfectly_amortised_values_give_the_same_targets(judged, pro
     algorithm, state = judged
     rows = problem.rows.observations[:10], problem.rows.actions[:10]
     key = jax.random.key(7)
-    _, direct = jax.jit(algorithm._believe)(key, state, problem, *rows)
+    _, direct = jax.jit(algorithm._backup)(key, state, problem, *rows)
     perfect = lambda observations: integrated_value(state, observations)  # noqa: E731
     world, value = problem.learned_world(), problem.bounded(perfect)
     _, amortised = backup(jax.random.split(key)[0], BELIEF, world, value, problem.discount, *rows)

@@ -31,7 +31,7 @@ def test_judge_takes_the_smaller_critic_or_the_mean_for_each_of_several_actions(
         jax.random.normal(jax.random.key(1), (7, 3)),
         jax.random.normal(jax.random.key(2), (7, 5, 2)),
     )
-    least, mean = (critics.judge(observations, actions, vote) for vote in ("least", "mean"))
+    least, mean = (critics.of_candidates(observations, actions, vote) for vote in ("least", "mean"))
     assert least.shape == (7, 5)
     for column in range(5):
         both = critics(observations, actions[:, column])

@@ -117,6 +117,6 @@ def test_the_agents_critics_come_near_the_exact_values(trained):
     _, state, problem = trained
     mdp, hybrid = exact()
     rows = problem.standardizer(jnp.eye(STATES))
-    found = state.critics.judge(rows, jnp.broadcast_to(jnp.array([[-0.5], [0.5]]), (STATES, 2, 1)))
+    found = state.critics.of_candidates(rows, jnp.broadcast_to(jnp.array([[-0.5], [0.5]]), (STATES, 2, 1)))
     # Values reach from 0 to 3.3; the two gambles are decided by gaps of 0.56 and 0.19.
     np.testing.assert_allclose(found, plan(mdp, hybrid).q, atol=0.15)

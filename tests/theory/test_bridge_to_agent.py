@@ -119,7 +119,7 @@ def agent(log, pool):
 
     state = jax.jit(train)(jax.random.key(0))
     both = jnp.broadcast_to(jnp.asarray(ACTIONS, jnp.float32)[:, None], (5, 2, 1))
-    q = state.critics.judge(problem.standardizer(jnp.asarray(VECTORS)), both) * problem.reward_scale
+    q = state.critics.of_candidates(problem.standardizer(jnp.asarray(VECTORS)), both) * problem.reward_scale
     return algorithm.policy(state, problem).act(VECTORS)[:, 0], np.asarray(q)
 
 

@@ -3,9 +3,9 @@
 One update, in the order of the code:
 
 1. take logged rows and the current states of imagined rollouts;
-2. draw candidate actions at each, from the actor, the slow reference policy and near the logged action, judge them and
+2. draw candidate actions at each, from the actor, the slow reference policy and near the logged action, value them and
    solve the mirror step on them exactly: weights for the actor, a regularised value for V, an action for each rollout;
-3. ask N drawn models about the rollouts, keep the k that promise least, weigh them: targets for the critics and the
+3. ask N drawn models about the rollouts, keep the k with the least backups, weigh them: targets for the critics and the
    law of the next imagined state;
 4. one gradient step for critics, value and actor; target networks follow.
 """
@@ -23,7 +23,7 @@ from phyb.algorithms.base import Algorithm, Metrics, update_bytes
 from phyb.algorithms.phyb_config import PhyBConfig
 from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem
-from phyb.algorithms.rollback import Incumbent, compare
+from phyb.algorithms.rollback import Incumbent, rolled_back
 from phyb.algorithms.starting import clone_log
 from phyb.belief.backup import Belief, backup, follow
 from phyb.belief.metrics import belief_metrics
@@ -84,7 +84,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
 
     @property
     def asks_about_log(self) -> bool:
-        """Whether updates ask the pool about logged rows, so that its answers are worth remembering."""
+        """Whether updates ask the pool about logged rows, so that its predictions are worth caching."""
         return self.config.real_target == "belief"
 
     def memory(self, observation_size: int, action_size: int) -> int:
@@ -146,13 +146,13 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         states = jnp.concatenate([real.observations, state.rollouts])
         observations = problem.standardizer(states)
         candidates = self._candidates(keys[2], state, observations, real)
-        worth = self._worth(state, observations, candidates.draws)
-        step, step_size = self.improve(state, candidates, worth)
+        q_values = self._q_values(state, observations, candidates.draws)
+        step, step_size = self.improve(state, candidates, q_values)
 
         split = cfg.real_batch_size
         picked = jax.random.categorical(keys[3], jnp.log(step.weights[split:]))
         imagined_actions = squash(jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0])
-        imagined, belief = self._believe(keys[4], state, problem, state.rollouts, imagined_actions)
+        imagined, belief = self._backup(keys[4], state, problem, state.rollouts, imagined_actions)
         rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
 
         real_target = self._real_target(keys[6], state, problem, real, problem.predictions_on(logged))
@@ -224,16 +224,8 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
         if not self.config.rollback:
             return state
-        key, key_compare = jax.random.split(state.key)
-        last = state.step >= self.total_steps
-        candidate, belief = state.reference.average, self.config.belief
-        incumbent, back = compare(key_compare, candidate, state.incumbent, problem, belief, 0.0, last=last)
-        restored = state._replace(
-            actor=incumbent.actor,
-            reference=SlowAverage.start(incumbent.actor),
-            actor_optimizer=start_optimizer(self._actor_optimizer, incumbent.actor),
-        )
-        return select(back, restored, state)._replace(incumbent=incumbent, key=key)
+        fresh = lambda actor: {"actor_optimizer": start_optimizer(self._actor_optimizer, actor)}  # noqa: E731
+        return rolled_back(state, problem, self.config.belief, 0.0, self.total_steps, fresh)
 
     def _candidates(self, key: PRNGKeyArray, state: PhyBState, observations: Array, real: Rows) -> Candidates:
         cfg, split = self.config, self.config.real_batch_size
@@ -248,22 +240,22 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
 
         first, last = slice(None, split), slice(split, None)
         on_log = propose(key_real, part(pi, first), part(mu, first), counts, logged)
-        in_mind = propose(key_imagined, part(pi, last), part(mu, last), counts)
-        return Candidates(*(jnp.concatenate(pair) for pair in zip(on_log, in_mind, strict=True)))
+        imagined = propose(key_imagined, part(pi, last), part(mu, last), counts)
+        return Candidates(*(jnp.concatenate(pair) for pair in zip(on_log, imagined, strict=True)))
 
-    def _worth(self, state: PhyBState, observations: Array, draws: Array) -> Array:
-        """What the critics say of every draw."""
-        judges = state.target_critics if self.config.improve_with == "target" else state.critics
-        return judges.judge(observations, squash(draws), self.config.critic_vote)
+    def _q_values(self, state: PhyBState, observations: Array, draws: Array) -> Array:
+        """Q-values of all candidates."""
+        critics = state.target_critics if self.config.improve_with == "target" else state.critics
+        return critics.of_candidates(observations, squash(draws), self.config.critic_vote)
 
-    def improve(self, state: PhyBState, candidates: Candidates, worth: Array) -> tuple[MirrorStep, Array]:
-        """The mirror step on the candidates, given their worth; in the evaluation phase, the reference itself."""
+    def improve(self, state: PhyBState, candidates: Candidates, q_values: Array) -> tuple[MirrorStep, Array]:
+        """The mirror step on the candidates, given their Q-values; in the evaluation phase, the reference itself."""
         cfg = self.config
         beta = jnp.full((), cfg.step_size)
         if cfg.step_size_rule == "target":
             per_state = cfg.step_size_scope == "state"
             beta = step_size_for(
-                worth,
+                q_values,
                 candidates.reference,
                 state.incumbent.trust_region_scale * self._divergence(state.step),
                 cfg.potential_mix,
@@ -271,12 +263,12 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
                 start=None if per_state else jnp.maximum(state.step_size, 1e-6),
                 steps=8 if per_state else 3,
             )
-        step = mirror_step(worth, candidates.reference, beta, cfg.potential_mix)
+        step = mirror_step(q_values, candidates.reference, beta, cfg.potential_mix)
         if cfg.evaluation_steps:
             evaluating = state.step < cfg.evaluation_steps
             step = step._replace(
                 weights=jnp.where(evaluating, candidates.reference, step.weights),
-                value=jnp.where(evaluating, jnp.sum(candidates.reference * worth, axis=-1), step.value),
+                value=jnp.where(evaluating, jnp.sum(candidates.reference * q_values, axis=-1), step.value),
                 divergence=jnp.where(evaluating, 0.0, step.divergence),
             )
         return jax.lax.stop_gradient(step), jnp.mean(beta)
@@ -289,7 +281,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         done = jnp.clip((step - cfg.evaluation_steps) / max(self.total_steps - cfg.evaluation_steps, 1), 0.0, 1.0)
         return cfg.target_divergence * (1.0 - (1.0 - cfg.final_divergence) * done)
 
-    def _believe(
+    def _backup(
         self,
         key: PRNGKeyArray,
         state: PhyBState,
@@ -314,21 +306,21 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
     ) -> Float[Array, "*rows"]:
         """The regularised value V* of standardised observations by a mirror step on fresh candidates at each.
 
-        Leading axes are walked one slice at a time, which bounds memory.
+        Leading axes are mapped one slice at a time, which bounds memory.
         """
         if observations.ndim > 2:
             return jax.lax.map(lambda rows: self.direct_value(key, state, critics, rows), observations)
         cfg = self.config
         counts = (cfg.actor_candidates, cfg.reference_candidates, cfg.logged_candidates)
         candidates = propose(key, state.actor(observations), state.reference.average(observations), counts)
-        q = critics.judge(observations, squash(candidates.draws), cfg.critic_vote)
+        q = critics.of_candidates(observations, squash(candidates.draws), cfg.critic_vote)
         return mirror_step(q, candidates.reference, state.step_size, cfg.potential_mix).value
 
     def _real_target(
         self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows, predictions: Prediction | None = None
     ) -> Array:
         if self.config.real_target == "belief":
-            return self._believe(key, state, problem, real.observations, real.actions, predictions)[1].target
+            return self._backup(key, state, problem, real.observations, real.actions, predictions)[1].target
         successor = state.target_value(problem.standardizer(real.next_observations))
         return real.rewards + problem.discount * (1.0 - real.terminated) * successor
 

@@ -24,11 +24,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from phyb.algorithms.base import Algorithm, Metrics, update_bytes
 from phyb.algorithms.phyb_presets import TASKS as PHYB_TASKS
 from phyb.algorithms.problem import Problem
-from phyb.algorithms.rollback import Incumbent, compare
+from phyb.algorithms.rollback import Incumbent, rolled_back
 from phyb.algorithms.starting import CloneConfig, clone_log, rows_to_clone
 from phyb.belief.backup import BeliefConfig, draw, weigh
 from phyb.fields import Count, Fraction, Layers, NonNegative, Positive, Share, not_if
-from phyb.networks import SlowAverage, select
+from phyb.networks import SlowAverage
 from phyb.policy.actor import Actor, squash
 from phyb.policy.mirror import mirror_step, step_size_for
 from phyb.policy.policy import Policy
@@ -253,15 +253,4 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
         """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
         if not self.config.rollback:
             return state
-        key, key_compare = jax.random.split(state.key)
-        incumbent, back = compare(
-            key_compare,
-            state.reference.average,
-            state.incumbent,
-            problem,
-            self.config.belief,
-            self.config.disagreement_penalty,
-            last=state.step >= self.total_steps,
-        )
-        restored = state._replace(actor=incumbent.actor, reference=SlowAverage.start(incumbent.actor))
-        return select(back, restored, state)._replace(incumbent=incumbent, key=key)
+        return rolled_back(state, problem, self.config.belief, self.config.disagreement_penalty, self.total_steps)

@@ -1,18 +1,19 @@
 """Rollback: go back to the incumbent policy where the models agree that the new one is worse. No simulator is asked.
 
-Any algorithm can use it: keep an `Incumbent` in the state and call `compare` before each evaluation.
+Any algorithm can use it: keep an `Incumbent` in the state and call `rolled_back` before each evaluation.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
-from phyb.networks import select
+from phyb.networks import SlowAverage, select
 from phyb.policy.actor import Actor
 from phyb.world.episodes import member_episodes
 from phyb.world.model import WorldConfig
@@ -40,6 +41,34 @@ class Incumbent(NamedTuple):
     def start(cls, actor: Actor) -> Incumbent:
         """The start of a run, with steps at full size."""
         return cls(actor, jnp.zeros((), bool), jnp.ones((), jnp.float32))
+
+
+def rolled_back(
+    state: Any,
+    problem: Problem,
+    config: WorldConfig,
+    disagreement_penalty: float,
+    total_steps: int,
+    fresh: Callable[[Actor], dict[str, Any]] = lambda actor: {},
+) -> Any:
+    """The state to go on with: the incumbent's policy if the models agree that the reference has lost against it.
+
+    Args:
+        state: a named tuple with `actor`, `reference`, `incumbent`, `key` and `step`.
+        problem: log and models.
+        config: how members move.
+        disagreement_penalty: as in `member_returns`.
+        total_steps: updates of the run.
+        fresh: what else starts anew with the incumbent's actor, such as its optimiser, by the names of the state.
+    """
+    key, key_compare = jax.random.split(state.key)
+    last = state.step >= total_steps
+    incumbent, back = compare(
+        key_compare, state.reference.average, state.incumbent, problem, config, disagreement_penalty, last=last
+    )
+    actor = incumbent.actor
+    restored = state._replace(actor=actor, reference=SlowAverage.start(actor), **fresh(actor))
+    return select(back, restored, state)._replace(incumbent=incumbent, key=key)
 
 
 def compare(

@@ -32,7 +32,7 @@ class Critics(eqx.Module):
         rows = jnp.concatenate([observations, actions], axis=-1)
         return jax.vmap(lambda network: network(rows)[..., 0])(self.networks)
 
-    def judge(
+    def of_candidates(
         self,
         observations: Float[Array, "rows obs"],
         actions: Float[Array, "rows candidates act"],
