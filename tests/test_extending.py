@@ -139,11 +139,12 @@ def test_a_format_is_read_once_its_module_is_named(examples, tmp_path):
 
 
 def test_a_table_is_made(examples, tmp_path):
-    changes = {"agent": {"policy_hidden": (8,), "batch_size": 8}, "training": TRAINING}
-    options = {"seeds": 1, "jobs": 1, "algorithms": ["bc"], "out": tmp_path, "changes": lambda usual: changes}
-    reproduce("my_table:IMITATION", console=Console(file=io.StringIO()), **options)
-    assert (tmp_path / "imitation.md").read_text().startswith("**Imitation, liquidation: 1 seed**")
-    assert TABLES.find("my_table:IMITATION").rows == ("td3bc", "bc")
+    table = TABLES.find("my_table:IMITATION")
+    assert table.rows == ("td3bc", "bc")
+    short = dataclasses.replace(table, quick=lambda usual: {"policy_hidden": (8,), "batch_size": 8, **TRAINING})
+    options = {"seeds": 1, "jobs": 1, "algorithms": ["bc"], "out": tmp_path, "quick": True}
+    reproduce(short, console=Console(file=io.StringIO()), **options)
+    assert (tmp_path / "imitation.md").read_text().startswith("**ROUGH (--quick): Imitation, liquidation: 1 seed**")
 
 
 def test_the_command_line_names_modules_by_the_environment(examples, tmp_path, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """The whole path with one small algorithm: train, write, find everything finished, refuse what does not fit."""
 
+import dataclasses
 import io
 import json
 
@@ -11,24 +12,19 @@ from phyb.errors import UsageError
 from phyb.reproduce import command
 from phyb.reproduce.command import FailedRunsError
 from phyb.reproduce.processes import Failed
+from phyb.reproduce.table2 import TABLE2
 
 TINY = {
-    "agent": {"policy_hidden": (8,), "batch_size": 8},
-    "training": {
-        "steps": 20, "log_every": 10, "evaluate_every": 20, "checkpoint_every": 20, "transitions": 300,
-        "evaluation_episodes": 20, "final_episodes": 30,
-    },
+    "policy_hidden": (8,), "batch_size": 8, "steps": 20, "log_every": 10, "evaluate_every": 20, "checkpoint_every": 20,
+    "transitions": 300, "evaluation_episodes": 20, "final_episodes": 30,
 }  # fmt: skip
-
-
-def tiny(usual):
-    return TINY
+TABLE = dataclasses.replace(TABLE2, quick=lambda usual: TINY)
 
 
 def reproduce(folder, **changed):
     shown = io.StringIO()
-    options = {"algorithms": ["bc"], "seeds": 1, "jobs": 1, "changes": tiny, **changed}
-    found = command.reproduce("table2", out=folder, console=Console(file=shown, width=150), **options)
+    options = {"algorithms": ["bc"], "seeds": 1, "jobs": 1, "quick": True, **changed}
+    found = command.reproduce(TABLE, out=folder, console=Console(file=shown, width=150), **options)
     return found, shown.getvalue()
 
 
@@ -85,7 +81,7 @@ def test_only_missing_runs_are_trained_and_failures_end_in_an_error_after_the_ta
 def test_a_finished_run_with_other_settings_is_refused(trained):
     folder, *_ = trained
     with pytest.raises(UsageError, match=r"(?s)bc-seed0: was started with other settings.*training.steps: 10000 here"):
-        reproduce(folder, changes=lambda usual: {})
+        reproduce(folder, quick=False)
 
 
 def test_gathering_nothing_is_refused(tmp_path):

@@ -112,4 +112,7 @@ def test_rough_numbers_are_called_so_everywhere():
 def test_intervals_hold_the_value():
     found = [estimate for row in comparison().rows for estimate in (row.iqm, row.phyb_better) if estimate is not None]
     assert len(found) == 5  # PhyB is not compared with itself
-    assert all(each.low <= each.value <= each.high for each in found)
+    for each in found:
+        assert each.low is not None
+        assert each.high is not None
+        assert each.low <= each.value <= each.high

@@ -15,10 +15,9 @@ from phyb.cli import main
 from phyb.errors import DataError, UsageError
 from phyb.theory import fixed_point
 from phyb.theory.claims import CLAIMS, Measured, Variant
-from phyb.theory.counterexample import rounded
 from phyb.theory.pictures import write_picture
 from phyb.theory.show import findings_table
-from phyb.theory.verify import check, verify
+from phyb.theory.verify import check, rounded, verify
 
 STRONGER = {
     "proposition-1": 0.5,

@@ -18,7 +18,6 @@ from phyb.theory import (
     perturbed_models,
     plan,
     policy_iteration,
-    pooled_models,
 )
 from phyb.theory.mdp import random_mdps, random_policies
 
@@ -164,8 +163,6 @@ def test_priors_are_distributions_around_what_they_should_be():
     near = perturbed_models(rng, centre, 0.01, 50)
     np.testing.assert_allclose(near.sum(axis=-1), 1.0)
     np.testing.assert_allclose(near.mean(axis=0), centre, atol=0.01)
-    drawn = pooled_models(rng, np.stack([centre, centre[::-1]]), 5, np.array([1.0, 0.0]))
-    np.testing.assert_array_equal(drawn, np.broadcast_to(centre, (5, 2, 1, 2)))
 
 
 @pytest.mark.parametrize(

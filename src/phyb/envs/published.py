@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import importlib.resources
 import re
-from typing import NamedTuple
 
 
-class Score(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Score:
     """A normalised score as published, over the paper's seeds."""
 
     mean: float
@@ -29,11 +30,6 @@ def _tables() -> dict[str, dict[str, Score]]:
     return tables
 
 
-def datasets() -> list[str]:
-    """Names of the data sets with published scores, such as hopper-medium-replay."""
-    return list(_tables())
-
-
 def find_dataset(name: str) -> str | None:
     """The data set a log is named after, or None: hopper_medium_replay-v2 is hopper-medium-replay.
 
@@ -44,7 +40,7 @@ def find_dataset(name: str) -> str | None:
 
 
 def published_score(dataset: str, algorithm: str = "PhyB") -> Score | None:
-    """The paper's score of an algorithm on a data set, named as in `datasets`; None where it reports none."""
+    """The paper's score of an algorithm on a data set such as hopper-medium-replay; None where it reports none."""
     return _tables().get(dataset, {}).get(algorithm)
 
 

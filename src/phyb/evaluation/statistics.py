@@ -23,11 +23,11 @@ Runs = dict[str, Float[np.ndarray, "*batch seeds"]]
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A number with the ends of its interval."""
+    """A number with the ends of its interval, where there is one."""
 
     value: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 def runs_by_task(scores: Scores) -> Runs:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from phyb.errors import DataError
+from phyb.report.elements import duration
 from phyb.reproduce.plan import Planned
 from phyb.reproduce.processes import Active, Failed, last_lines
 from phyb.storage.files import parse_json, read_json
-
-_LINE_BYTES = 8192
 
 
 def progress_of(planned: Planned) -> tuple[float, str]:
     """How far the updates of a run have come, from 0 to 1, and a description."""
     steps = planned.settings.training.steps
-    for line in reversed(_last_metrics(planned.folder / "metrics.jsonl")):
+    for line in reversed(last_lines(planned.folder / "metrics.jsonl")):
         try:
             record = parse_json(line)
             if record["stage"] in ("policy", "evaluation"):
@@ -30,16 +28,8 @@ def progress_of(planned: Planned) -> tuple[float, str]:
                 return min(1.0, step / steps), f"{step:,} of {steps:,} updates"
         except (ValueError, KeyError, TypeError):  # half a line, just being written
             continue
-    output = last_lines(planned, 1)
-    return 0.0, output[0].strip()[:70] if output else "starting"
-
-
-def seconds_of(planned: Planned) -> float | None:
-    """Wall time of a finished run, all its stages together; None if unknown."""
-    try:
-        return float(sum(read_json(planned.folder / "result.json")["wall_seconds"].values()))
-    except (DataError, KeyError, TypeError, AttributeError, ValueError):
-        return None
+    output = last_lines(planned.output)
+    return 0.0, output[-1].strip()[:70] if output else "starting"
 
 
 class Board:
@@ -63,7 +53,7 @@ class Board:
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def message(self, text: str) -> None:
@@ -90,7 +80,7 @@ class Board:
             self._done += 1
             self._record_time(run.planned)
             taken = time.monotonic() - run.started
-            self.message(f"finished {name} in {format_seconds(taken)} ({self._done} of {self._total} runs)")
+            self.message(f"finished {name} in {duration(taken)} ({self._done} of {self._total} runs)")
 
     def update(self, active: Sequence[Active], waiting: Sequence[Planned]) -> None:
         """Redraw everything."""
@@ -102,7 +92,7 @@ class Board:
             shares[run.planned.name] = share
             self._progress.update(self._lines[run.planned.name], completed=share, info=escape(info))
         left = self.seconds_left(active, waiting, shares)
-        info = f"{self._done} of {self._total}" + ("" if left is None else f", about {format_seconds(left)} left")
+        info = f"{self._done} of {self._total}" + ("" if left is None else f", about {duration(left)} left")
         self._progress.update(self._all, completed=self._done + sum(shares.values()), info=info)
 
     def seconds_left(
@@ -122,23 +112,7 @@ class Board:
         return work / max(1, min(self._jobs, len(active) + len(waiting)))
 
     def _record_time(self, planned: Planned) -> None:
-        seconds = seconds_of(planned)
-        if seconds is not None:
-            self._seconds.setdefault(planned.algorithm, []).append(seconds)
-
-
-def format_seconds(seconds: float) -> str:
-    """45 s, 12 min, 3.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _last_metrics(path: Path) -> list[bytes]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - _LINE_BYTES))
-            return file.read().splitlines()
-    except OSError:
-        return []
+        """Keep the wall time of a finished run, all its stages together, if it is known."""
+        with contextlib.suppress(DataError, KeyError, TypeError, AttributeError):
+            seconds = sum(read_json(planned.folder / "result.json")["wall_seconds"].values())
+            self._seconds.setdefault(planned.algorithm, []).append(float(seconds))

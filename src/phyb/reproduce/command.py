@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from phyb.algorithms.settings import Settings
 from phyb.errors import PhybError, UsageError
-from phyb.fields import Changes
 from phyb.interrupt import stop_requests
 from phyb.reproduce import figure, tables
 from phyb.reproduce.board import Board
@@ -38,7 +36,6 @@ def reproduce(
     algorithms: Sequence[str] = (),
     gather: bool = False,
     cache: Path | None = None,
-    changes: Callable[[Settings], Changes] | None = None,
     console: Console | None = None,
 ) -> Comparison:
     """Make a table, training the missing runs.
@@ -52,7 +49,6 @@ def reproduce(
         algorithms: rows of the table; none named takes all.
         gather: train nothing, write the table of what is finished.
         cache: folder of trained pools.
-        changes: what runs change in their preset; None changes nothing, or what `quick` asks for.
         console: where progress is shown; None shows it on the terminal.
 
     Raises:
@@ -66,9 +62,8 @@ def reproduce(
     if count < 1:
         raise UsageError(f"--seeds {count}: at least 1 is needed.")
     folder = out if out is not None else Path("runs") / (f"{table.name}-quick" if quick else table.name)
-    changes = changes or (table.quick if quick else lambda usual: {})
     chosen = list(dict.fromkeys(algorithms)) or list(table.rows)
-    plan = plan_runs(table.task, chosen, range(count), folder, changes, cache)
+    plan = plan_runs(table.task, chosen, range(count), folder, table.quick if quick else None, cache)
     shares = share_cores(jobs, free_bytes=available())
     done = [run for run in plan if run.finished]
     failed: list[Failed] = []
@@ -93,15 +88,12 @@ def reproduce(
 def write(found: Comparison, folder: Path, command: str) -> list[Path]:
     """Write the tables, the data and the figure into the folder."""
     texts = {"md": tables.markdown(found), "tex": tables.latex(found), "csv": tables.comma_separated(found)}
-    paths = []
-    for ending, text in texts.items():
-        paths.append(folder / f"{found.table.name}.{ending}")
-        write_bytes(paths[-1], text.encode())
-    paths.append(folder / f"{found.table.name}.json")
-    write_json(paths[-1], tables.data(found, command))
-    pictures = [folder / f"{found.table.name}.{ending}" for ending in ("svg", "png")]
-    figure.draw(found, pictures)
-    return paths + pictures
+    *paths, data, svg, png = (folder / f"{found.table.name}.{ending}" for ending in (*texts, "json", "svg", "png"))
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_bytes(path, text.encode())
+    write_json(data, tables.data(found, command))
+    figure.draw(found, [svg, png])
+    return [*paths, data, svg, png]
 
 
 def _train(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.algorithms.settings import Settings, preset
 from phyb.errors import UsageError
-from phyb.fields import Changes, changed, difference
+from phyb.fields import Changes, difference, flat
 from phyb.training.config import refuse_other_settings
 from phyb.training.folder import RunFolder
 
@@ -95,7 +94,7 @@ def plan_runs(
     algorithms: Sequence[str],
     seeds: Sequence[int],
     out: Path,
-    changes: Callable[[Settings], Changes],
+    changes: Callable[[Settings], Changes] | None = None,
     cache: Path | None = None,
 ) -> list[Planned]:
     """All runs, seed after seed, each seed in the order of the algorithms.
@@ -105,8 +104,8 @@ def plan_runs(
         algorithms: names in the registry.
         seeds: of the runs.
         out: folder of the run folders.
-        changes: what a run changes in its preset "cpu", given that; settings its algorithm does not have are passed
-            over.
+        changes: settings by name that a run changes in its preset "cpu", given that; those its algorithm does not have
+            are passed over.
         cache: folder of trained pools; None leaves the choice to the runs.
 
     Raises:
@@ -123,34 +122,21 @@ def plan_runs(
     for seed in seeds:
         for name in algorithms:
             usual = preset("cpu", name, task)
-            fitting = _fitting(usual, changes(usual))
-            settings, options = changed(usual, fitting), tuple(options_of(fitting))
+            known = flat(usual)
+            asked = changes(usual) if changes is not None else {}
+            fitting = {setting: value for setting, value in asked.items() if setting in known}
+            settings, options = usual.with_changes(**fitting), tuple(options_of(fitting))
             runs.append(Planned(task, name, seed, out / f"{name}-seed{seed}", settings, options, cache))
     return runs
 
 
 def options_of(changes: Changes) -> list[str]:
-    """Changed settings as options of `phyb train`: {"agent": {"policy_hidden": (8, 8)}} is --policy-hidden 8 8."""
+    """Changed settings as options of `phyb train`: {"policy_hidden": (8, 8)} is --policy-hidden 8 8."""
     found: list[str] = []
     for name, value in changes.items():
         option = name.replace("_", "-")
-        if isinstance(value, Mapping):
-            found += options_of(value)
-        elif isinstance(value, bool):
+        if isinstance(value, bool):
             found.append(f"--{option}" if value else f"--no-{option}")
         else:
             found += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
-    return found
-
-
-def _fitting(config: Any, changes: Changes) -> dict[str, Any]:
-    """The changes to settings that this algorithm has."""
-    found = {}
-    for name, value in changes.items():
-        there = getattr(config, name, None)
-        if isinstance(value, Mapping):
-            inner = _fitting(there, value) if there is not None else {}
-            found |= {name: inner} if inner else {}
-        elif hasattr(config, name):
-            found[name] = value
     return found

@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from phyb.errors import InterruptedRunError, UsageError
@@ -56,13 +57,6 @@ class Monitor(Protocol):
         """Called several times a second."""
 
 
-def usable_cores() -> Cores:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
 def share_cores(jobs: int | None, cores: Cores | None = None, free_bytes: int | None = None) -> list[Cores]:
     """The cores of each of so many processes at a time; None takes a process per core, as far as memory is enough.
 
@@ -71,7 +65,9 @@ def share_cores(jobs: int | None, cores: Cores | None = None, free_bytes: int | 
     Raises:
         UsageError: fewer than one process is asked for.
     """
-    cores = usable_cores() if cores is None else cores
+    if cores is None:
+        limited = hasattr(os, "sched_getaffinity")
+        cores = tuple(sorted(os.sched_getaffinity(0)) if limited else range(os.cpu_count() or 1))
     if jobs is None:
         fitting = len(cores) if free_bytes is None else free_bytes // _BYTES_PER_RUN
         jobs = max(1, min(len(cores), fitting))
@@ -133,15 +129,15 @@ def run_all(
     return failed
 
 
-def last_lines(planned: Planned, count: int = _TAIL_LINES) -> list[str]:
-    """The last lines a run has printed that are not blank."""
+def last_lines(path: Path) -> list[str]:
+    """The last lines of a file that are not blank; none if there is no such file."""
     try:
-        with open(planned.output, "rb") as file:
-            file.seek(max(0, os.path.getsize(planned.output) - _TAIL_BYTES))
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return [line.rstrip() for line in lines if line.strip()][-count:]
+    return [line.rstrip() for line in lines if line.strip()]
 
 
 def _start(planned: Planned, cores: Cores) -> Active:
@@ -172,4 +168,4 @@ def _failure(run: Active) -> Failed | None:
     code = run.process.returncode
     if run.stop_sent or (code == 0 and run.planned.finished):
         return None
-    return Failed(run.planned, code, "\n".join(last_lines(run.planned)))
+    return Failed(run.planned, code, "\n".join(last_lines(run.planned.output)[-_TAIL_LINES:]))

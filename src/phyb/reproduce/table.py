@@ -25,17 +25,17 @@ def quick_changes(usual: Settings) -> Changes:
     """
     steps = min(max(500, usual.training.steps // (10 if usual.pool is None else 20)), 2000)
     return {
-        "pool": {"model_steps": 600, "model_check_every": 100},
-        "agent": {"clone_steps": 300, "vae_steps": steps // 4},
-        "training": {
-            "steps": steps,
-            "evaluate_every": steps,
-            "checkpoint_every": steps,
-            "evaluation_episodes": 500,
-            "final_episodes": 5000,
-            "transitions": 20_000,
-            **({} if usual.pool is None else {"accept_poor_pool": True}),
-        },
+        "model_steps": 600,
+        "model_check_every": 100,
+        "clone_steps": 300,
+        "vae_steps": steps // 4,
+        "steps": steps,
+        "evaluate_every": steps,
+        "checkpoint_every": steps,
+        "evaluation_episodes": 500,
+        "final_episodes": 5000,
+        "transitions": 20_000,
+        **({} if usual.pool is None else {"accept_poor_pool": True}),
     }
 
 
@@ -69,17 +69,17 @@ class Row:
     title: str
     paper: Score | None
     scores: tuple[float, ...]
-    mean: float | None
-    std: float | None
+    mean: float | None = None
+    std: float | None = None
     """Over seeds, n - 1."""
-    iqm: Estimate | None
-    """Interquartile mean; with one seed its interval is not a number."""
-    cvar_10: float | None
-    phyb_better: Estimate | None
+    iqm: Estimate | None = None
+    """Interquartile mean; with one seed it has no interval."""
+    cvar_10: float | None = None
+    phyb_better: Estimate | None = None
     """Probability that a run of `Table.ours` scores higher than a run of this algorithm."""
-    minutes: float | None
+    minutes: float | None = None
     """Mean wall time of a run, a pool that it trained included."""
-    pool_minutes: float | None
+    pool_minutes: float | None = None
     """Share of the pool in it: the first run of a seed trains the pool, those after it find it in the cache."""
 
 
@@ -151,12 +151,8 @@ def outcome_of(planned: Planned) -> Outcome:
             seed=planned.seed,
             command=" ".join(["phyb", *planned.recipe]),
             score=float(found["normalized_score"]),
-            mean_return=float(found["mean_return"]),
-            std_error=float(found["std_error"]),
-            cvar_10=float(found["cvar_10"]),
-            behaviour_return=float(found["behaviour_return"]),
-            episodes=int(found["episodes"]),
-            steps=int(found["steps"]),
+            **{name: float(found[name]) for name in ("mean_return", "std_error", "cvar_10", "behaviour_return")},
+            **{name: int(found[name]) for name in ("episodes", "steps")},
             seconds={str(name): float(seconds) for name, seconds in found["wall_seconds"].items()},
             versions={str(name): str(version) for name, version in found["versions"].items()},
         )
@@ -168,21 +164,18 @@ def compare(
     table: Table, outcomes: Sequence[Outcome], algorithms: Sequence[str], *, seeds: int, jobs: int, rough: bool
 ) -> Comparison:
     """The table of these outcomes, a row per algorithm, whether or not it has runs."""
-    scores = {name: tuple(run.score for run in outcomes if run.algorithm == name) for name in algorithms}
-    rows = (
-        _row(table, name, [run for run in outcomes if run.algorithm == name], scores.get(table.ours, ()))
-        for name in algorithms
-    )
-    return Comparison(table, tuple(rows), table.references(), tuple(outcomes), seeds, jobs, rough)
+    runs = {name: [run for run in outcomes if run.algorithm == name] for name in algorithms}
+    ours = [run.score for run in runs.get(table.ours, [])]
+    rows = tuple(_row(table, name, found, ours) for name, found in runs.items())
+    return Comparison(table, rows, table.references(), tuple(outcomes), seeds, jobs, rough)
 
 
-def _row(table: Table, name: str, runs: Sequence[Outcome], ours: tuple[float, ...]) -> Row:
+def _row(table: Table, name: str, runs: Sequence[Outcome], ours: Sequence[float]) -> Row:
     scores = tuple(run.score for run in runs)
     title = title_of(name)
     about = {"algorithm": name, "title": title, "scores": scores, "paper": published_score(table.task, title)}
     if not runs:
-        empty = ("mean", "std", "iqm", "cvar_10", "phyb_better", "minutes", "pool_minutes")
-        return Row(**about, **dict.fromkeys(empty))
+        return Row(**about)
     return Row(
         **about,
         mean=float(np.mean(scores)),
@@ -197,8 +190,5 @@ def _row(table: Table, name: str, runs: Sequence[Outcome], ours: tuple[float, ..
 
 def _estimate(statistic: Callable[..., Any], *scores: Sequence[float]) -> Estimate:
     tasks = [{"task": np.asarray(each)} for each in scores]
-    value, unknown = float(statistic(*tasks)), float("nan")
-    if min(map(len, scores)) < 2:
-        return Estimate(value, unknown, unknown)
-    low, high = interval(statistic, *tasks)
-    return Estimate(value, float(low), float(high))
+    ends = interval(statistic, *tasks) if min(map(len, scores)) > 1 else (None, None)
+    return Estimate(float(statistic(*tasks)), *ends)

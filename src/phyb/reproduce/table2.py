@@ -20,13 +20,8 @@ _REFERENCE_EPISODES = 20_000
 @functools.cache
 def references() -> tuple[Reference, ...]:
     """The optimum and the policy that made the log: exact scores, and their CVaR by simulation."""
-    thresholds = solve().thresholds
-    task = find_task(ENV_ID)
+    task, oracle, behaviour = find_task(ENV_ID), solve(), RULES["behaviour"]
     assert task is not None
-
-    def optimal(observations: np.ndarray) -> np.ndarray:
-        now = np.clip(np.rint(observations[:, 0]).astype(int), 0, len(thresholds) - 1)
-        return np.where(observations[:, 2] >= thresholds[now], 1.0, -1.0).astype(np.float32)[:, None]
 
     def reference(title: str, value: float, act: Callable[[np.ndarray], np.ndarray]) -> Reference:
         returns = episode_returns(act, ENV_ID, _REFERENCE_EPISODES, seed=0)
@@ -34,9 +29,8 @@ def references() -> tuple[Reference, ...]:
         assert score is not None
         return Reference(title, score, cvar(returns))
 
-    behaviour = RULES["behaviour"]
     return (
-        reference("exact optimum", solve().optimal_return, optimal),
+        reference("exact optimum", oracle.optimal_return, oracle.action),
         reference("behaviour (the log)", rule_return(behaviour), as_policy(behaviour, seed=0)),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import math
 from typing import Any
 
 from rich.table import Table
@@ -35,17 +34,8 @@ def title(found: Comparison) -> str:
 
 def headers(found: Comparison) -> list[str]:
     """Names of the columns."""
-    ours = "score, rough" if found.rough else "score, ours"
-    return [
-        "algorithm",
-        "seeds",
-        ours,
-        "score, paper",
-        "IQM [95 %]",
-        "CVaR 10 %",
-        f"{_ours(found)} better [95 %]",
-        "minutes",
-    ]
+    names = ["algorithm", "seeds", "score, rough" if found.rough else "score, ours", "score, paper", "IQM [95 %]"]
+    return [*names, "CVaR 10 %", f"{_ours(found)} better [95 %]", "minutes"]
 
 
 def cells(found: Comparison) -> list[list[str]]:
@@ -119,15 +109,15 @@ def comma_separated(found: Comparison) -> str:
     for each in found.references:
         lines.append({"title": each.title, "rough": "no", "score_mean": each.score, "cvar_10": each.cvar_10})
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, CSV_COLUMNS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(buffer, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in line.items()} for line in lines)
+    writer.writerows(lines)
     return buffer.getvalue()
 
 
 def data(found: Comparison, command: str) -> dict[str, Any]:
     """Everything, ready for JSON: every run with the command that made it, and the rows."""
-    content = {
+    return {
         "table": found.table.name,
         "task": found.table.task,
         "rough": found.rough,
@@ -135,11 +125,10 @@ def data(found: Comparison, command: str) -> dict[str, Any]:
         "seeds": found.seeds,
         "jobs": found.jobs,
         "notes": notes(found),
-        "rows": [dataclasses.asdict(row) | {"paper": _paper(row)} for row in found.rows],
+        "rows": [dataclasses.asdict(row) for row in found.rows],
         "references": [dataclasses.asdict(each) for each in found.references],
         "runs": [dataclasses.asdict(run) for run in found.outcomes],
     }
-    return _without_nan(content)
 
 
 def terminal(found: Comparison) -> Table:
@@ -178,40 +167,15 @@ def _estimated(found: Estimate | None, digits: int) -> str:
     if found is None:
         return NOTHING
     value = f"{found.value:.{digits}f}"
-    return value if math.isnan(found.low) else f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return value if found.low is None else f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
 def _csv_row(row: Row, rough: bool) -> dict[str, Any]:
-    def ends(name: str, found: Estimate | None) -> dict[str, Any]:
-        values = (None, None, None) if found is None else (found.value, found.low, found.high)
-        names = (name, f"{name}_low", f"{name}_high")
-        return {key: None if x is None or math.isnan(x) else x for key, x in zip(names, values, strict=True)}
-
-    paper = (None, None) if row.paper is None else row.paper
-    return {
-        "algorithm": row.algorithm,
-        "title": row.title,
-        "rough": "yes" if rough else "no",
-        "seeds": len(row.scores),
-        "score_mean": row.mean,
-        "score_std": row.std,
-        "paper_mean": paper[0],
-        "paper_std": paper[1],
-        **ends("iqm", row.iqm),
-        "cvar_10": row.cvar_10,
-        **ends("phyb_better", row.phyb_better),
-        "minutes": row.minutes,
-        "pool_minutes": row.pool_minutes,
-    }
-
-
-def _paper(row: Row) -> dict[str, float] | None:
-    return None if row.paper is None else row.paper._asdict()
-
-
-def _without_nan(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {name: _without_nan(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_without_nan(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    line: dict[str, Any] = {"rough": "yes" if rough else "no", "seeds": len(row.scores)}
+    line |= {"score_mean": row.mean, "score_std": row.std}
+    for name, value in dataclasses.asdict(row).items():
+        if isinstance(value, dict):
+            line |= {name if part == "value" else f"{name}_{part}": number for part, number in value.items()}
+        else:
+            line[name] = value
+    return line

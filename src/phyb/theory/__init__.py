@@ -1,7 +1,7 @@
 """PhyB's operators on finite MDPs, exactly, and the paper's claims as executable checks."""
 
 from phyb.theory.exact import Evaluation, Optimum, evaluate, optimise, plan, policy_iteration
-from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models, make_mdp, perturbed_models, pooled_models, random_mdps
+from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models, make_mdp, perturbed_models, random_mdps
 
 __all__ = [
     "Evaluation",
@@ -15,6 +15,5 @@ __all__ = [
     "perturbed_models",
     "plan",
     "policy_iteration",
-    "pooled_models",
     "random_mdps",
 ]

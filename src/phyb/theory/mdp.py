@@ -82,13 +82,6 @@ def perturbed_models(rng: np.random.Generator, centre: np.ndarray, scale: float 
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def pooled_models(
-    rng: np.random.Generator, pool: np.ndarray, count: int, probabilities: np.ndarray | None = None
-) -> np.ndarray:
-    """`count` independent draws from a given pool of models, by default all equally likely."""
-    return pool[rng.choice(len(pool), size=count, p=probabilities)]
-
-
 def random_mdps(rng: np.random.Generator, count: int, states: int, actions: int, models: int) -> FiniteMDP:
     """`count` random MDPs with rewards in [-1, 1] and at least one reward of size 1; gamma from 0.3 to 0.97.
 

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from phyb.belief.weights import WeightRule, subset_weights
-from phyb.policy.mirror import MirrorStep, divergence, mirror_step
+from phyb.policy.mirror import MirrorStep, mirror_step
 from phyb.theory.mdp import FiniteMDP, Hybrid
 
 
-def member_values(mdp: FiniteMDP, values: Float[Array, " states"]) -> Float[Array, "models states actions"]:
+def member_values(mdp: FiniteMDP, values: Float[Array, "*n states"]) -> Float[Array, "*n models states actions"]:
     """q_i(s, a) = E_{s' ~ tau_i(s, a)} V(s')."""
     # A product of many tiny matrices runs far slower, batched over MDPs, than this sum.
-    return jnp.sum(mdp.models * values, axis=-1)
+    return jnp.sum(mdp.models * values[..., None, None, None, :], axis=-1)
 
 
 def hybrid_weights(
@@ -60,32 +60,16 @@ def expected(policy: Float[Array, "states actions"], q: Float[Array, "states act
     return jnp.sum(policy * q, axis=-1)
 
 
-def evaluation_operator(mdp: FiniteMDP, policy: Array, hybrid: Hybrid, q: Array, rule: WeightRule = "softmax") -> Array:
-    """(B^pi Q)(s, a), the paper's evaluation operator on Q."""
-    return backup(mdp, expected(policy, q), hybrid, rule)
-
-
 def regularised_value(q: Array, reference: Array, step_size: Array | float, omega: float) -> MirrorStep:
     """V*(s) = max_p <p, Q(s, .)> - beta D_psi(p, mu(s)) with its maximiser, by the deep agent's mirror step."""
     beta = jnp.broadcast_to(jnp.asarray(step_size, q.dtype), q.shape[:-1])
     return mirror_step(q, reference, beta, omega)
 
 
-def optimal_operator(
-    mdp: FiniteMDP, reference: Array, hybrid: Hybrid, step_size: Array | float, omega: float, q: Array
-) -> Array:
-    """(B* Q)(s, a), the paper's optimal Bregman-regularised operator on Q."""
-    return backup(mdp, regularised_value(q, reference, step_size, omega).value, hybrid)
-
-
-def penalty(policy: Array, reference: Array, step_size: Array | float, omega: float) -> Float[Array, " states"]:
-    """What the regularised objective takes away in each state, `beta D_psi(pi(s), mu(s))`."""
-    return step_size * divergence(policy, reference, omega)
-
-
-def span(q: Float[Array, "models ..."]) -> Float[Array, ""]:
-    """Delta = max_{s, a} (max_i q_i - min_i q_i), over all drawn models.
+def span(mdp: FiniteMDP, *values: Float[Array, "*batch states"]) -> Float[Array, ""]:
+    """Delta = max_{s, a} (max_i q_i - min_i q_i), over all drawn models, at the widest of these values.
 
     q is linear in Q, so along a line between two Q the span is largest at one of the ends.
     """
-    return jnp.max(jnp.max(q, axis=0) - jnp.min(q, axis=0))
+    q = member_values(mdp, jnp.concatenate([jnp.atleast_2d(each) for each in values]))
+    return jnp.max(jnp.max(q, axis=1) - jnp.min(q, axis=1))

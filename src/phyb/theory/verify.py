@@ -12,12 +12,13 @@ import numpy as np
 
 from phyb.errors import UsageError
 from phyb.theory.claims import CLAIMS, Claim, Measured, Variant
-from phyb.theory.counterexample import rounded
 
 # Small, because the slowest case of a chunk decides how often the others are iterated along.
 CHUNK = 250
 MOST_INCONCLUSIVE = 1e-3
 """Share of cases that may stay unsolved before a claim is called inconclusive."""
+DISTRIBUTIONS = ("models", "truth_model", "policy", "reference", "start", "rivals", "fixed_weights")
+"""Arrays of a case whose last axis sums to 1."""
 Report = Callable[[int, str], None]
 
 
@@ -63,11 +64,6 @@ class Finding:
     """Cases left out because a fixed point was not found to the guaranteed residual."""
 
 
-def claim_names() -> list[str]:
-    """All claims, in the order of the paper."""
-    return list(CLAIMS)
-
-
 def verify(
     names: Sequence[str] | None = None, *, trials: int = 10_000, seed: int = 0, report: Report | None = None
 ) -> Iterator[Finding]:
@@ -82,7 +78,7 @@ def verify(
     Raises:
         UsageError: there is no such claim, or no trials.
     """
-    chosen = claim_names() if names is None else list(names)
+    chosen = list(CLAIMS) if names is None else list(names)
     for name in chosen:
         if name not in CLAIMS:
             raise UsageError(f"There is no claim {name!r}. Known claims: {', '.join(CLAIMS)}")
@@ -151,6 +147,32 @@ def _smallest(
     return _plain(hits[0][1], hits[0][0])
 
 
+def rounded(case: dict[str, Any], digits: int) -> dict[str, Any]:
+    """The case with few digits, distributions that still sum to 1; whole numbers, flags and seeds stay."""
+    return {name: _round(name, np.asarray(value), digits) for name, value in case.items()}
+
+
+def _round(name: str, value: np.ndarray, digits: int) -> np.ndarray:
+    if value.dtype.kind in "biu":
+        return value
+    if name in DISTRIBUTIONS:
+        return _round_simplex(value, 10**digits)
+    if name == "discount":
+        return np.clip(np.round(value, max(digits, 2)), 0.0, 0.99)
+    if value.ndim == 0 and value > 0:
+        return np.asarray(float(f"{float(value):.{digits}g}"))
+    return np.round(value, digits) + 0.0
+
+
+def _round_simplex(value: np.ndarray, parts: int) -> np.ndarray:
+    """Whole shares of 1 / parts, as near as possible, that sum to 1: the largest remainders are rounded up."""
+    scaled = value * parts
+    whole = np.floor(scaled)
+    missing = parts - np.round(whole.sum(axis=-1, keepdims=True)).astype(int)
+    rank = np.argsort(np.argsort(-(scaled - whole), axis=-1), axis=-1)
+    return (whole + (rank < missing)) / parts
+
+
 def _plain(case: dict[str, Any], margin: float) -> dict[str, Any]:
     return {name: np.asarray(value).tolist() for name, value in case.items()} | {"margin": margin}
 
@@ -171,22 +193,14 @@ def _summarise(claim: Claim, measured: Measured, example: dict[str, Any] | None,
         verdict = f"holds only if {claim.corrected}"
     else:
         verdict = "fails"
-    expected = {"holds": "holds", "fails": "fails"}.get(claim.expected, f"holds only if {claim.corrected}")
+    conditional = claim.expected == "holds only if"
+    scope = corrected if conditional else stated
     # Few trials may miss violations outside the condition; only a violation inside it contradicts the expectation.
-    wrong = (
-        inside.any()
-        if claim.expected == "holds"
-        else corrected_inside.any()
-        if claim.expected == "holds only if"
-        else False
-    )
-    scope = corrected if claim.expected == "holds only if" and corrected.any() else stated
+    wrong = claim.expected != "fails" and (broken & scope).any()
+    scope = scope if scope.any() else stated
+    about = ("name", "title", "statement", "condition", "corrected", "control")
     return Finding(
-        name=claim.name,
-        title=claim.title,
-        statement=claim.statement,
-        condition=claim.condition,
-        corrected=claim.corrected,
+        **{name: getattr(claim, name) for name in about},
         trials=len(solved),
         inside=int(stated.sum()),
         violations_inside=int(inside.sum()),
@@ -195,10 +209,9 @@ def _summarise(claim: Claim, measured: Measured, example: dict[str, Any] | None,
         corrected_violations=int(corrected_inside.sum()),
         worst_margin=float(np.min(margin[scope])) if scope.any() else float("nan"),
         verdict=verdict,
-        expected=expected,
+        expected=f"holds only if {claim.corrected}" if conditional else claim.expected,
         agrees=verdict != "inconclusive" and not bool(wrong),
         counterexample=example,
-        control=claim.control,
         bins=_bins(found.control.astype(float), margin, broken),
         seconds=seconds,
         inconclusive=inconclusive,

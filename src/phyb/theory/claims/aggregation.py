@@ -11,14 +11,12 @@ from jax.scipy.special import logsumexp, xlogy
 
 from phyb.theory import operators as op
 from phyb.theory.claims.base import ALWAYS, Case, Draw, Measured, Variant, claim
-from phyb.theory.claims.cases import belief, beside_delta, draw_belief, draw_mdps, mdp_of, ratio
+from phyb.theory.claims.cases import belief, beside_delta, contraction, draw_belief, draw_mdps, mdp_of, ratio
 from phyb.theory.fixed_point import fixed_point, iterate
 from phyb.theory.mdp import dirichlet_models
 
 
-@claim(
-    "alpha-optimal", "The optimal weights", condition="k models, lambda > 0", expected="holds", control="lambda / Delta"
-)
+@claim("alpha-optimal", "The optimal weights", condition="k models, lambda > 0")
 def alpha_optimal(flaw: float) -> tuple[Variant, ...]:
     """Over the simplex, `sum_i alpha_i q_i + lambda alpha_i log alpha_i` is least at `alpha_i ~ exp(-q_i / lambda)`,
     and its least value is `-lambda log sum_j exp(-q_j / lambda)` (appendix B).
@@ -43,7 +41,7 @@ def alpha_optimal(flaw: float) -> tuple[Variant, ...]:
         scale = 1.0 + temperature
         equal = -jnp.abs(objective(alpha) - value) / scale
         least = jnp.min(objective(rivals) - value) / scale
-        return Measured(jnp.minimum(equal, least), ALWAYS, ALWAYS, ratio(temperature, op.span(q)))
+        return Measured(jnp.minimum(equal, least), ALWAYS, ALWAYS, ratio(temperature, jnp.ptp(q)))
 
     return (Variant(draw, measure),)
 
@@ -63,7 +61,12 @@ def _pairs(states: int, actions: int, models: int, *, ordered: bool) -> Draw:
     return draw
 
 
-@claim("isotonicity", "Isotonicity (lemma)", condition="lambda >= Delta", expected="holds", control="lambda / Delta")
+def _values(case: Case) -> tuple[jax.Array, jax.Array]:
+    first, second = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
+    return first, second
+
+
+@claim("isotonicity", "Isotonicity (lemma)", condition="lambda >= Delta")
 def isotonicity(flaw: float) -> tuple[Variant, ...]:
     """If `lambda >= Delta_max`, the largest span of `q_i(s, a)` over the models, the operator is isotonic:
     `Q1 <= Q2` everywhere implies `B Q1 <= B Q2` everywhere.
@@ -71,9 +74,9 @@ def isotonicity(flaw: float) -> tuple[Variant, ...]:
 
     def measure(case: Case) -> Measured:
         mdp, hybrid = mdp_of(case), belief(case)
-        low, high = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
+        low, high = _values(case)
         gain = op.backup(mdp, high, hybrid) - op.backup(mdp, low, hybrid)
-        spread = jnp.maximum(op.span(op.member_values(mdp, low)), op.span(op.member_values(mdp, high)))
+        spread = op.span(mdp, low, high)
         inside = case["temperature"] >= (1.0 - flaw) * spread
         scale = 1e-12 + jnp.max(jnp.abs(case["q_other"] - case["q"]))
         return Measured(jnp.min(gain) / scale, inside, inside, ratio(case["temperature"], spread))
@@ -81,14 +84,7 @@ def isotonicity(flaw: float) -> tuple[Variant, ...]:
     return tuple(Variant(_pairs(*size, ordered=True), measure) for size in ((2, 1, 2), (4, 2, 5)))
 
 
-@claim(
-    "theorem-1-contraction",
-    "Theorem 1: gamma-contraction",
-    condition="none",
-    corrected="lambda >= Delta",
-    expected="holds only if",
-    control="lambda / Delta",
-)
+@claim("theorem-1-contraction", "Theorem 1: gamma-contraction", corrected="lambda >= Delta")
 def theorem_1_contraction(flaw: float) -> tuple[Variant, ...]:
     """The evaluation operator is a gamma-contraction: `|B Q1 - B Q2| <= gamma |Q1 - Q2|` in the largest norm.
 
@@ -96,48 +92,30 @@ def theorem_1_contraction(flaw: float) -> tuple[Variant, ...]:
     """
 
     def measure(case: Case) -> Measured:
-        slack, spread = _contraction(case, jnp.zeros(()))
-        return beside_delta(case, slack, spread, flaw)
+        factor, spread = contraction(case, *_values(case))
+        return beside_delta(case, 1.0 - factor, spread, flaw)
 
     return tuple(Variant(_pairs(*size, ordered=False), measure) for size in ((2, 1, 2), (4, 2, 5)))
 
 
-@claim(
-    "theorem-1-factor",
-    "Theorem 1: the factor of its proof",
-    condition="none",
-    expected="holds",
-    control="lambda / Delta",
-)
+@claim("theorem-1-factor", "Theorem 1: the factor of its proof")
 def theorem_1_factor(flaw: float) -> tuple[Variant, ...]:
     """`|B Q1 - B Q2| <= gamma (1 + Delta / (2 lambda)) |Q1 - Q2|`, hence a contraction where
     `lambda > gamma Delta / (2 (1 - gamma))`. Delta is the largest span between Q1 and Q2.
     """
 
     def measure(case: Case) -> Measured:
-        _, spread = _contraction(case, jnp.zeros(()))
-        slack, _ = _contraction(case, (1.0 - flaw) * spread / (2.0 * case["temperature"]) - flaw)
-        return Measured(slack, ALWAYS, ALWAYS, ratio(case["temperature"], spread))
+        factor, spread = contraction(case, *_values(case))
+        proven = (1.0 - flaw) * (1.0 + spread / (2.0 * case["temperature"]))
+        return Measured(proven - factor, ALWAYS, ALWAYS, ratio(case["temperature"], spread))
 
     return (Variant(_pairs(4, 2, 5, ordered=False), measure),)
-
-
-def _contraction(case: Case, extra: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`gamma (1 + extra) - |B Q1 - B Q2| / |Q1 - Q2|`, relative to gamma, and Delta."""
-    mdp, hybrid = mdp_of(case), belief(case)
-    first, second = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
-    change = jnp.max(jnp.abs(op.backup(mdp, first, hybrid) - op.backup(mdp, second, hybrid)))
-    distance = jnp.max(jnp.abs(case["q"] - case["q_other"]))
-    spread = jnp.maximum(op.span(op.member_values(mdp, first)), op.span(op.member_values(mdp, second)))
-    return 1.0 + extra - change / (mdp.discount * distance + 1e-300), spread
 
 
 @claim(
     "theorem-1-uniqueness",
     "Theorem 1: one fixed point",
-    condition="none",
     corrected="gamma (1 + Delta / (2 lambda)) < 1",
-    expected="holds only if",
     control="gamma (1 + Delta / (2 lambda))",
     tolerance=1e-6,
 )
@@ -170,7 +148,7 @@ def theorem_1_uniqueness(flaw: float) -> tuple[Variant, ...]:
 
         states = mdp.rewards.shape[0]
         ends = jax.vmap(reach)(jnp.concatenate([jnp.full((1, states), top), -top * jnp.eye(states)]))
-        spread = jnp.max(jax.vmap(lambda v: op.span(op.member_values(mdp, v)))(ends))
+        spread = op.span(mdp, ends)
         factor = mdp.discount * (1.0 + (1.0 - flaw) * spread / (2.0 * case["temperature"]))
         gap = jnp.max(jnp.abs(ends - ends[0])) / (1e-12 + top)
         return Measured(-gap, ALWAYS, factor < 1.0, jnp.clip(factor, 0.0, 50.0))

@@ -51,7 +51,6 @@ def _draw(rng: np.random.Generator, count: int) -> Case:
     "Mirror step as natural gradient",
     condition="beta large",
     corrected="the gradient is centred, as the multiplier of sum p = 1 demands",
-    expected="holds only if",
     control="order of the error in 1 / beta",
     tolerance=0.1,
     curves=error_curves,

@@ -34,6 +34,9 @@ class Variant(NamedTuple):
     measure: Callable[[Case], Measured]
 
 
+Variants = Callable[[float], tuple[Variant, ...]]
+
+
 class Curves(NamedTuple):
     """A picture of a claim's own, where shares of violations would say little."""
 
@@ -57,7 +60,7 @@ class Claim(NamedTuple):
     """The verdict this project states; `phyb verify` ends with exit code 1 if the cases contradict it."""
     control: str
     tolerance: float
-    variants: Callable[[float], tuple[Variant, ...]]
+    variants: Variants
     """The families of cases. Its number makes the statement stronger than the paper's, to test the checker."""
     curves: Callable[[], Curves] | None = None
 
@@ -69,19 +72,23 @@ def claim(
     name: str,
     title: str,
     *,
-    condition: str,
-    expected: Verdict,
-    control: str,
+    condition: str = "none",
     corrected: str = "",
+    expected: Verdict | None = None,
+    control: str = "lambda / Delta",
     tolerance: float = 1e-9,
     curves: Callable[[], Curves] | None = None,
-) -> Callable[[Callable[[float], tuple[Variant, ...]]], Callable[[float], tuple[Variant, ...]]]:
-    """Register a check; the statement is the docstring of the function below."""
+) -> Callable[[Variants], Variants]:
+    """Register a check; the statement is the docstring of the function below.
 
-    def register(variants: Callable[[float], tuple[Variant, ...]]) -> Callable[[float], tuple[Variant, ...]]:
+    Without `expected` a claim should hold, and only under the corrected condition where there is one.
+    """
+    verdict: Verdict = expected or ("holds only if" if corrected else "holds")
+
+    def register(variants: Variants) -> Variants:
         statement = inspect.getdoc(variants) or ""
         CLAIMS[name] = Claim(
-            name, title, statement, condition, corrected, expected, control, tolerance, variants, curves
+            name, title, statement, condition, corrected, verdict, control, tolerance, variants, curves
         )
         return variants
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from phyb.theory import operators as op
 from phyb.theory.claims.base import ALWAYS, Case, Draw, Measured
 from phyb.theory.mdp import FiniteMDP, Hybrid, random_mdps, random_policies
 
@@ -40,6 +41,14 @@ def draw_mdps(states: int, actions: int, models: int, *, largest: int | None = N
 def ratio(temperature: Array, spread: Array) -> Array:
     """Lambda / Delta, kept finite where all models agree."""
     return jnp.clip(temperature / jnp.maximum(spread, 1e-12), 1e-3, 1e3)
+
+
+def contraction(case: Case, first: Array, second: Array) -> tuple[Array, Array]:
+    """`|B Q1 - B Q2| / (gamma |Q1 - Q2|)` of the case's two Q-functions, given the V of each; and Delta."""
+    mdp, hybrid = mdp_of(case), belief(case)
+    change = jnp.max(jnp.abs(op.backup(mdp, first, hybrid) - op.backup(mdp, second, hybrid)))
+    distance = jnp.max(jnp.abs(case["q"] - case["q_other"]))
+    return change / (mdp.discount * distance + 1e-300), op.span(mdp, first, second)
 
 
 def beside_delta(case: Case, slack: Array, spread: Array, flaw: float) -> Measured:

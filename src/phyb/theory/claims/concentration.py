@@ -24,7 +24,6 @@ def two_outcomes(low: Array, kept: Array, ratio: Array) -> tuple[Array, Array]:
     "Theorem 1: distance from eta",
     condition="probability at least 1 - delta",
     corrected="k = N and lambda >= Delta",
-    expected="holds only if",
     control="k / N",
     tolerance=1e-12,
 )

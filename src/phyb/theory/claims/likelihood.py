@@ -48,7 +48,6 @@ def _uniform(case: Case, shape: tuple[int, ...]) -> Array:
     "proposition-1",
     "Proposition 1: likelihood ratio, fixed weights",
     condition="weights are fixed numbers",
-    expected="holds",
     control="k",
 )
 def proposition_1(flaw: float) -> tuple[Variant, ...]:
@@ -116,7 +115,6 @@ def proposition_1_values(flaw: float) -> tuple[Variant, ...]:
     "Proposition 1: many models (remark)",
     condition="N to infinity",
     corrected="k = N (for k / N = kappa, J must be cut at kappa)",
-    expected="holds only if",
     control="k / N",
 )
 def asymptotic(flaw: float) -> tuple[Variant, ...]:
