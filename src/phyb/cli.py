@@ -117,7 +117,7 @@ class Train(Generic[Models, Agent]):
 
 @dataclasses.dataclass(frozen=True)
 class Algorithms:
-    """List the algorithms that phyb train knows: what they do, whether they learn models, and their papers.
+    """List the algorithms that phyb train knows: what they do, whether they learn models, their family and papers.
 
     Try:  phyb algorithms
     """

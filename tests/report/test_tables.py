@@ -3,7 +3,15 @@ import io
 from rich.console import Console
 from run_folders import diagnostics
 
-from phyb.report.tables import evaluation_table, oracle_tables, pool_table, result_table, selection_table
+from phyb.algorithms.registry import ALGORITHMS, Entry, load
+from phyb.report.tables import (
+    algorithm_table,
+    evaluation_table,
+    oracle_tables,
+    pool_table,
+    result_table,
+    selection_table,
+)
 
 RESULT = {
     "task": "liquidation", "algorithm": "phyb", "seed": 3, "mean_return": 136.0, "std_error": 0.4, "episodes": 20_000,
@@ -107,3 +115,14 @@ def test_the_oracle_orders_policies_by_value():
     boundary, values = (shown(table) for table in oracle_tables(1.0))
     assert "1.923" in boundary
     assert values.index("optimal stopping") < values.index("wait to the end") < values.index("sell at once")
+
+
+def test_every_algorithm_is_listed_with_its_family_and_the_models_it_learns(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "bc", Entry("Other", "learns a model alone", "", "", "model-based"))
+    columns = [list(column.cells) for column in algorithm_table().columns]
+    rows = {name: (family, models) for name, _, family, models, _ in zip(*columns, strict=True)}
+    assert list(rows) == list(ALGORITHMS)
+    assert rows["mopo"] == ("model-based", "yes, a pool")
+    assert rows["cql"] == ("model-free", "no")
+    assert rows["bc"] == ("model-based", "yes, its own")
+    assert all(ALGORITHMS[name].family == "model-based" for name in rows if load(name).needs_pool)

@@ -7,12 +7,15 @@ package.module:Class, or calls `register_algorithm`; `bc.py` is the shortest exa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from phyb.registry import Registry
 
 if TYPE_CHECKING:
     from phyb.algorithms.base import Algorithm
+
+
+Family = Literal["model-free", "model-based"]
 
 
 class Entry(NamedTuple):
@@ -26,6 +29,8 @@ class Entry(NamedTuple):
     """Paper and year."""
     home: str
     """Where its class is, as package.module:Class."""
+    family: Family = "model-free"
+    """model-based: it learns models of the environment, those of the pool or its own."""
 
 
 ALGORITHMS: dict[str, Entry] = {
@@ -34,18 +39,21 @@ ALGORITHMS: dict[str, Entry] = {
         "believe the models that promise least, improve the policy by mirror steps against that belief",
         "Regularized Offline Policy Optimization with Posterior Hybrid Bayesian Belief, 2026",
         "phyb.algorithms.phyb:PhyB",
+        "model-based",
     ),
     "phyb-search": Entry(
         "PhyB-search",
         "evolve whole policies by episodes in the models that promise least; ours, not in the paper",
         "model-based policy search with PhyB's belief and mirror step, this library",
         "phyb.algorithms.phyb_search:PhyBSearch",
+        "model-based",
     ),
     "pmdb": Entry(
         "PMDB",
         "believe the k-th worst of the drawn models, improve the policy against it",
         "Model-Based Offline Reinforcement Learning with Pessimism-Modulated Dynamics Belief, 2022",
         "phyb.algorithms.pmdb:PMDB",
+        "model-based",
     ),
     "bc": Entry(
         "BC",
@@ -82,24 +90,28 @@ ALGORITHMS: dict[str, Entry] = {
         "soft actor-critic on imagined rollouts whose rewards are lowered by how unsure the models are",
         "MOPO: Model-based Offline Policy Optimization, 2020",
         "phyb.algorithms.mopo:MOPO",
+        "model-based",
     ),
     "combo": Entry(
         "COMBO",
         "CQL that also learns from imagined rollouts, and presses values down there too",
         "COMBO: Conservative Offline Model-Based Policy Optimization, 2021",
         "phyb.algorithms.combo:COMBO",
+        "model-based",
     ),
     "1r2r": Entry(
         "1R2R",
         "soft actor-critic on imagined rollouts that lean to bad outcomes, whether by chance or by ignorance",
         "One Risk to Rule Them All: A Risk-Sensitive Perspective on Model-Based Offline RL, 2023",
         "phyb.algorithms.one_r_two_r:OneRTwoR",
+        "model-based",
     ),
     "rambo": Entry(
         "RAMBO",
         "soft actor-critic against models that turn against it as far as the log allows",
         "RAMBO-RL: Robust Adversarial Model-Based Offline Reinforcement Learning, 2022",
         "phyb.algorithms.rambo:RAMBO",
+        "model-based",
     ),
 }
 """What is said about each algorithm: those of the library, and those that were registered."""
@@ -110,7 +122,13 @@ _CLASSES: Registry[type[Algorithm[Any, Any]]] = Registry(
 
 
 def register_algorithm(
-    name: str, home: str | type[Algorithm[Any, Any]], *, title: str = "", line: str = "", reference: str = ""
+    name: str,
+    home: str | type[Algorithm[Any, Any]],
+    *,
+    title: str = "",
+    line: str = "",
+    reference: str = "",
+    family: Family = "model-free",
 ) -> None:
     """Make an algorithm of one's own known by a name.
 
@@ -120,13 +138,14 @@ def register_algorithm(
         title: how reports spell it; by default the name.
         line: what it does, for `phyb algorithms`.
         reference: paper and year.
+        family: model-based if it learns models of its own; one that asks for a pool need not say it.
 
     Raises:
         UsageError: the name stands for another algorithm.
     """
     _CLASSES.register(name, home)
     where = home if isinstance(home, str) else f"{home.__module__}:{home.__qualname__}"
-    ALGORITHMS.setdefault(name, Entry(title or name, line, reference, where))
+    ALGORITHMS.setdefault(name, Entry(title or name, line, reference, where, family))
 
 
 def title_of(name: str) -> str:

@@ -59,11 +59,12 @@ def result_table(result: dict[str, Any]) -> Table:
 
 def algorithm_table() -> Table:
     """What `phyb algorithms` shows."""
-    table = Table("--algorithm", "what it does", "models", "paper", title_justify="left")
+    table = Table("--algorithm", "what it does", "family", "learns models", "paper", title_justify="left")
     for name, entry in ALGORITHMS.items():
-        table.add_row(
-            name, f"{entry.title}: {entry.line}", "pool" if load(name).needs_pool else "none", entry.reference
-        )
+        pool, own = load(name).needs_pool, entry.family == "model-based"
+        models = "yes, a pool" if pool else "yes, its own" if own else "no"
+        family = "model-based" if pool else entry.family
+        table.add_row(name, f"{entry.title}: {entry.line}", family, models, entry.reference)
     return table
 
 
