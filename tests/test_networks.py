@@ -34,6 +34,16 @@ def test_mlp_is_its_layers_with_the_activation_between_them():
     np.testing.assert_allclose(network(rows), np.tanh(rows @ w0 + b0) @ w1 + b1, rtol=1e-5, atol=1e-6)
 
 
+def test_layer_normalisation_follows_each_activation_but_not_the_output():
+    rows = jax.random.normal(jax.random.key(1), (6, 3))
+    network = MLP(jax.random.key(0), (3, 8, 5, 2), layer_norm=True)
+    hidden = np.asarray(rows)
+    for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        hidden = np.maximum(hidden @ np.asarray(weight) + np.asarray(bias), 0.0)
+        hidden = (hidden - hidden.mean(-1, keepdims=True)) / np.sqrt(hidden.var(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(network(rows), hidden @ network.weights[-1] + network.biases[-1], rtol=1e-4, atol=1e-5)
+
+
 def test_mlp_keeps_the_scale_of_its_inputs_and_differs_by_key():
     rows = jnp.asarray(np.random.default_rng(0).normal(size=(256, 64)), jnp.float32)
     one, other = (MLP(jax.random.key(k), (64, 64, 64, 64))(rows) for k in (1, 2))

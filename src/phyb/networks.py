@@ -25,12 +25,16 @@ class MLP(eqx.Module):
     weights: list[Float[Array, "inp out"]]
     biases: list[Float[Array, " out"]]
     activation: Callable[[Array], Array] = eqx.field(static=True)
+    layer_norm: bool = eqx.field(static=True)
+    """Whether each hidden layer is normalised after its activation; the next layer's weights serve as gain and bias."""
 
     def __init__(
         self,
         key: PRNGKeyArray,
         sizes: Sequence[int],
         activation: Callable[[Array], Array] = jax.nn.relu,
+        *,
+        layer_norm: bool = False,
     ) -> None:
         """Layers of the given `sizes`, input first.
 
@@ -44,7 +48,7 @@ class MLP(eqx.Module):
             gain = 2.0 if depth < len(layers) - 1 else 1.0
             self.weights.append(jnp.sqrt(gain / inp) * jax.random.truncated_normal(weight_key, -2.0, 2.0, (inp, out)))
             self.biases.append(jax.random.uniform(bias_key, (out,), minval=-1.0, maxval=1.0) / jnp.sqrt(float(inp)))
-        self.activation = activation
+        self.activation, self.layer_norm = activation, layer_norm
 
     @property
     def inputs(self) -> int:
@@ -69,7 +73,14 @@ class MLP(eqx.Module):
         """What the last layer is given: the last hidden layer, or the rows themselves if there is none."""
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             rows = self.activation(rows @ weight + bias)
+            rows = normalize(rows) if self.layer_norm else rows
         return rows
+
+
+def normalize(rows: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+    """Each row with mean 0 and variance 1 over its numbers (layer normalisation without parameters)."""
+    centred = rows - jnp.mean(rows, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-6)
 
 
 def parameter_count(sizes: tuple[int, ...]) -> int:

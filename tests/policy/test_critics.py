@@ -1,4 +1,4 @@
-"""Twin critics and the value network."""
+"""Critics and the value network."""
 
 import equinox as eqx
 import jax
@@ -53,3 +53,17 @@ def test_the_value_network_gives_one_number_per_row_on_any_batch():
     rows = jax.random.normal(jax.random.key(1), (4, 5, 3))
     assert value(rows).shape == (4, 5)
     np.testing.assert_allclose(value(rows)[2], value(rows[2]), rtol=1e-5, atol=1e-6)
+
+
+def test_more_critics_of_any_activation_with_normalised_layers():
+    critics = Critics(jax.random.key(0), 3, 2, (8, 8), count=5, activation=jnp.tanh, layer_norm=True)
+    observations, actions = jnp.ones((4, 3)), jnp.linspace(-1, 1, 8).reshape(4, 2)
+    q = critics(observations, actions)
+    assert q.shape == (5, 4)
+    np.testing.assert_allclose(
+        critics.of_candidates(observations, actions[:, None], "least")[:, 0], q.min(axis=0), rtol=1e-6
+    )
+    far = critics(1e4 * observations, 1e4 * actions)
+    assert float(jnp.abs(far).max()) < 30.0, "normalised layers keep values bounded however far the input lies"
+    plain = Critics(jax.random.key(0), 3, 2, (8, 8), count=5)(1e4 * observations, 1e4 * actions)
+    assert float(jnp.abs(plain).max()) > 300.0

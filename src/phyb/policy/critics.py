@@ -1,8 +1,8 @@
-"""Twin critics Q(s, a) and the amortised value V(s), on standardised observations."""
+"""Critics Q(s, a), twins or more, and the amortised value V(s), on standardised observations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import equinox as eqx
@@ -13,22 +13,33 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from phyb.networks import MLP
 
 Vote = Literal["least", "mean"]
-"""How two critics' values become one."""
+"""How the critics' values become one."""
 
 
 class Critics(eqx.Module):
-    """Two independent Q networks, stacked."""
+    """Independent Q networks, stacked; two, if not said otherwise."""
 
     networks: MLP
 
-    def __init__(self, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int]) -> None:
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        observations: int,
+        actions: int,
+        hidden: Sequence[int],
+        *,
+        count: int = 2,
+        activation: Callable[[Array], Array] = jax.nn.relu,
+        layer_norm: bool = False,
+    ) -> None:
         sizes = (observations + actions, *hidden, 1)
-        self.networks = jax.vmap(lambda k: MLP(k, sizes))(jax.random.split(key, 2))
+        keys = jax.random.split(key, count)
+        self.networks = jax.vmap(lambda k: MLP(k, sizes, activation, layer_norm=layer_norm))(keys)
 
     def __call__(
         self, observations: Float[Array, "*rows obs"], actions: Float[Array, "*rows act"]
-    ) -> Float[Array, "2 ..."]:
-        """Both critics' values of each row."""
+    ) -> Float[Array, "critics ..."]:
+        """Every critic's value of each row."""
         rows = jnp.concatenate([observations, actions], axis=-1)
         return jax.vmap(lambda network: network(rows)[..., 0])(self.networks)
 
@@ -38,10 +49,10 @@ class Critics(eqx.Module):
         actions: Float[Array, "rows candidates act"],
         vote: Vote = "least",
     ) -> Float[Array, "rows candidates"]:
-        """The smaller of both critics' values, or their mean, for several actions at each observation."""
+        """The least of the critics' values, or their mean, for several actions at each observation."""
         shape = (*actions.shape[:-1], observations.shape[-1])
-        both = self(jnp.broadcast_to(observations[..., None, :], shape), actions)
-        return jnp.min(both, axis=0) if vote == "least" else jnp.mean(both, axis=0)
+        values = self(jnp.broadcast_to(observations[..., None, :], shape), actions)
+        return jnp.min(values, axis=0) if vote == "least" else jnp.mean(values, axis=0)
 
 
 class ValueNetwork(eqx.Module):
