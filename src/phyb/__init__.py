@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from phyb.algorithms.td3bc import TD3BC
     from phyb.data.files import load_log, save_log
     from phyb.data.log import Log
+    from phyb.deploy.export import export
     from phyb.dynamics.fit import PoolConfig, fit_pool
     from phyb.dynamics.pool import Pool
     from phyb.dynamics.registry import register_model
@@ -90,6 +91,7 @@ _HOMES = {
     "phyb.algorithms.td3bc": ("TD3BC",),
     "phyb.data.files": ("load_log", "save_log"),
     "phyb.data.log": ("Log",),
+    "phyb.deploy.export": ("export",),
     "phyb.dynamics.fit": ("PoolConfig", "fit_pool"),
     "phyb.dynamics.pool": ("Pool",),
     "phyb.dynamics.registry": ("register_model",),
@@ -139,6 +141,7 @@ __all__ = [
     "UsageError",
     "evaluate",
     "evaluate_run",
+    "export",
     "fit_pool",
     "load_log",
     "load_policy",

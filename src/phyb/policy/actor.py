@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.networks import MLP, soft_clamp
+from phyb.policy.computation import Computation, Value
 
 LARGEST_ACTION = 0.999
 _HALF_LOG_TWO_PI = 0.9189385332046727
@@ -78,6 +79,10 @@ class BaseActor(eqx.Module):
         """Untrained networks of these sizes."""
         raise NotImplementedError
 
+    def describe(self, to: Computation, observations: Value) -> Value:
+        """What `mode` computes, added to a computation as operations: whoever says this can be exported."""
+        raise NotImplementedError
+
 
 class Actor(BaseActor):
     """A network from standardised observations to a Gaussian; the action is the tanh of its draw.
@@ -106,6 +111,10 @@ class Actor(BaseActor):
     def mode(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
         """The tanh of the mean: the action in (-1, 1) of a policy that does not explore."""
         return squash(self(observations).mean)
+
+    def describe(self, to: Computation, observations: Value) -> Value:
+        """The trunk's means, and their tanh."""
+        return to.apply("tanh", to.network(self.trunk, observations, outputs=self.trunk.outputs // 2))
 
     def features(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows hidden"]:
         """What the last hidden layer says of each row; the Gaussian is linear in it."""

@@ -8,10 +8,12 @@ from typing import ClassVar, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.networks import MLP, soft_clamp
 from phyb.policy.actor import BaseActor, Gaussian, squash
+from phyb.policy.computation import Computation, Value
 
 
 class VAE(eqx.Module):
@@ -79,6 +81,12 @@ class PerturbedDecoder(BaseActor):
     def mode(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows act"]:
         """The action of the latent 0, which is the likeliest one."""
         return self(observations, jnp.zeros((*observations.shape[:-1], self.latent)))
+
+    def describe(self, to: Computation, observations: Value) -> Value:
+        """The decoded action of the latent 0, pushed and clipped."""
+        decoded = to.apply("tanh", to.network(self.decoder, observations, np.zeros(self.latent)))
+        push = to.apply("tanh", to.network(self.perturbation, observations, decoded))
+        return to.clip(to.apply("add", decoded, to.apply("multiply", push, self.reach)), -1.0, 1.0)
 
     @property
     def latent(self) -> int:
