@@ -125,9 +125,9 @@ def test_a_policy_learns_against_ones_own_models(examples, tmp_path):
 
 
 def test_a_format_is_read_once_its_module_is_named(examples, tmp_path):
-    path = tmp_path / "log.csv"
+    path = tmp_path / "log.tsv"
     with open(path, "w", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, delimiter="\t")
         writer.writerow(["observation_0", "observation_1", "action_0", "reward", "terminated", "truncated"])
         writer.writerows([step, 0.5, (-1.0) ** step, 2.0 * step, 0, step == 3] for step in range(4))
     with pytest.raises(DataError, match="suffix"):
@@ -153,7 +153,7 @@ def test_the_command_line_names_modules_by_the_environment(examples, tmp_path, m
         main(["algorithms"])
     assert "cannot import no_such_module_here" in capsys.readouterr().err
     environment = {**os.environ, "PYTHONPATH": f"{examples}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "phyb.cli", "data", "describe", str(tmp_path / "no.csv")]
+    command = [sys.executable, "-m", "phyb.cli", "data", "describe", str(tmp_path / "no.tsv")]
     said = subprocess.run(command, env=environment | {"PHYB_PLUGINS": "my_format"}, capture_output=True, text=True)
     assert said.returncode == 2
     assert "suffix" not in said.stderr, "the format is known, the file is not there"

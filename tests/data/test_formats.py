@@ -90,5 +90,5 @@ def test_a_format_of_ones_own_needs_only_to_read(text_format, tmp_path):
 
 
 def test_words_that_name_logs(text_format):
-    assert all(names_log(word) for word in ("a.hdf5", "A.H5", "b/c.npz", "minari:a/b-v0", "x.txt"))
-    assert not any(names_log(word) for word in ("liquidation", "Hopper-v5", "a.csv", "module:Class", ""))
+    assert all(names_log(word) for word in ("a.hdf5", "A.H5", "b/c.npz", "minari:a/b-v0", "x.txt", "a.csv"))
+    assert not any(names_log(word) for word in ("liquidation", "Hopper-v5", "a.xlsx", "module:Class", ""))

@@ -173,7 +173,7 @@ def test_paths_that_cannot_be_logs(tmp_path, suffix):
     (tmp_path / f"text{suffix}").write_text("time,price\n0,1\n")
     refused(tmp_path / f"text{suffix}", "cannot be read as", "truncated, damaged or of another format")
     refused(tmp_path / ("x" * 300 + suffix), "cannot be read as", "File name too long")
-    refused(tmp_path / "log.csv", "suffix '.csv'", ".hdf5, .h5, .npz")
+    refused(tmp_path / "log.xlsx", "suffix '.xlsx'", ".hdf5, .h5, .npz")
     with pytest.raises(DataError, match=r"log\.pkl: has suffix"):
         save_log(example_log(), tmp_path / "log.pkl")
 

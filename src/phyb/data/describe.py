@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -79,14 +80,14 @@ def describe(log: Log, source: str = "log") -> Description:
     at_bounds = (log.actions <= low + near) | (log.actions >= high - near)
     actions = [
         ActionColumn(
-            **dataclasses.asdict(_column(f"action {i}", log.actions[:, i])),
+            **dataclasses.asdict(_column(name, log.actions[:, i])),
             bound_low=float(low[i]),
             bound_high=float(high[i]),
             share_at_bounds=float(at_bounds[:, i].mean()),
         )
-        for i in range(log.action_size)
+        for i, name in enumerate(log.names("actions"))
     ]
-    observations = [_column(f"obs {i}", log.observations[:, i]) for i in range(log.observation_size)]
+    observations = [_column(name, log.observations[:, i]) for i, name in enumerate(log.names("observations"))]
     lengths = log.episode_lengths()
     return Description(
         source=source,
@@ -185,7 +186,7 @@ def _cells(column: Column) -> list[str]:
     # The square root keeps rare values visible: an empty bin is blank, a single row is not.
     heights = np.sqrt(np.array(column.histogram) / max(column.histogram))
     bars = "".join(_BARS[int(np.ceil(height * (len(_BARS) - 1)))] for height in heights)
-    return [column.name, *map(_number, (column.low, column.mean, column.std, column.high)), bars]
+    return [escape(column.name), *map(_number, (column.low, column.mean, column.std, column.high)), bars]
 
 
 def _findings_text(findings: tuple[Finding, ...]) -> Text:

@@ -88,6 +88,8 @@ FORMATS: Registry[type[LogFormat]] = Registry(
         ".hdf5": "phyb.data._hdf5:HDF5",
         ".h5": "phyb.data._hdf5:HDF5",
         ".npz": "phyb.data._npz:NPZ",
+        ".csv": "phyb.data._tables:CSV",
+        ".parquet": "phyb.data._tables:Parquet",
         "minari:": "phyb.data._hdf5:Minari",
     },
 )
