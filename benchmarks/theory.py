@@ -17,8 +17,7 @@ from typing import Any
 
 from phyb.errors import DataError
 from phyb.storage.files import atomic_path, read_json
-from phyb.theory.page import found
-from phyb.theory.show import number, row
+from phyb.theory.show import found, number, row
 from phyb.theory.verify import Bin, Finding
 
 PICTURES = "img/theory"

@@ -14,7 +14,7 @@ from rich.console import Console
 from phyb.cli import main
 from phyb.errors import DataError, UsageError
 from phyb.theory import fixed_point
-from phyb.theory.claims import CLAIMS, Measured, Variant
+from phyb.theory.claims import CLAIMS, Measured
 from phyb.theory.pictures import write_picture
 from phyb.theory.show import findings_table
 from phyb.theory.verify import check, rounded, verify
@@ -48,7 +48,7 @@ TRIALS = {"theorem-5": 5000, "theorem-1-uniqueness": 2000, "monotone-k": 1500, "
 @pytest.mark.parametrize("name", list(STRONGER))
 def test_a_planted_violation_is_seen(name):
     claim = CLAIMS[name]
-    smallest = claim._replace(variants=lambda flaw: claim.variants(flaw)[:1])
+    smallest = claim._replace(draws=claim.draws[:1], settings=claim.settings[:1])
     finding = check(smallest, TRIALS.get(name, 250), seed=1, flaw=STRONGER[name])
     assert not finding.agrees
     assert finding.counterexample is not None
@@ -110,13 +110,13 @@ def test_cases_without_a_fixed_point_are_inconclusive(monkeypatch):
 
 @pytest.mark.parametrize(("undecided", "verdict"), [(1, "holds"), (2, "inconclusive")])
 def test_one_case_in_a_thousand_may_stay_open(undecided, verdict, monkeypatch):
-    def measure(case):
+    def measure(case, flaw):
         return Measured(jnp.where(case["number"] < undecided, jnp.nan, 1.0), True, True, case["number"])
 
     def draw(rng, count):
         return {"number": np.arange(count)}
 
-    claim = CLAIMS["alpha-optimal"]._replace(variants=lambda _: (Variant(draw, measure),))
+    claim = CLAIMS["alpha-optimal"]._replace(draws=[draw], measure=measure)
     monkeypatch.setattr("phyb.theory.verify.CHUNK", 1000)
     finding = check(claim, 1000, seed=0)
     assert finding.verdict == verdict
@@ -220,7 +220,8 @@ def test_the_command_writes_json_and_a_page(capsys, tmp_path):
 
 def test_the_command_ends_with_1_if_a_claim_is_violated_where_it_should_hold(capsys, monkeypatch):
     claim = CLAIMS["isotonicity"]
-    monkeypatch.setitem(CLAIMS, "isotonicity", claim._replace(variants=lambda _: claim.variants(0.99)))
+    stronger = lambda case, flaw: claim.measure(case, 0.99)  # noqa: E731
+    monkeypatch.setitem(CLAIMS, "isotonicity", claim._replace(measure=stronger))
     with pytest.raises(SystemExit) as stop:
         main(["verify", "--claim", "isotonicity", "--trials", "400"])
     assert stop.value.code == 1

@@ -19,14 +19,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from phyb.algorithms.base import PAPER_TRAINING, locomotion_tasks
 from phyb.algorithms.cql import ConservativeConfig, conservative_gap, propose
-from phyb.algorithms.model_sac import (
-    CPU_AGENT,
-    LOCOMOTION_POOL,
-    PAPER_POOL,
-    ModelConfig,
-    ModelSAC,
-    by_dataset,
-)
+from phyb.algorithms.model_sac import CPU_AGENT, LOCOMOTION_POOL, PAPER_POOL, ModelConfig, ModelSAC, by_dataset
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
 from phyb.fields import Fraction, Layers, not_if

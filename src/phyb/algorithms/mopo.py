@@ -16,14 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms.base import PAPER_TRAINING, locomotion_tasks
-from phyb.algorithms.model_sac import (
-    CPU_AGENT,
-    LOCOMOTION_POOL,
-    PAPER_POOL,
-    ModelConfig,
-    ModelSAC,
-    by_dataset,
-)
+from phyb.algorithms.model_sac import CPU_AGENT, LOCOMOTION_POOL, PAPER_POOL, ModelConfig, ModelSAC, by_dataset
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.fields import Fraction, NonNegative

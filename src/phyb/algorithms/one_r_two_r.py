@@ -21,14 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
 from phyb.algorithms.base import PAPER_TRAINING, critic_rows, locomotion_tasks
-from phyb.algorithms.model_sac import (
-    CPU_AGENT,
-    LOCOMOTION_POOL,
-    PAPER_POOL,
-    ModelConfig,
-    ModelSAC,
-    by_dataset,
-)
+from phyb.algorithms.model_sac import CPU_AGENT, LOCOMOTION_POOL, PAPER_POOL, ModelConfig, ModelSAC, by_dataset
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows

@@ -49,11 +49,7 @@ _AGENT = {
 _POOL = {"model_hidden": (256, 256, 256, 256), "model_batch_size": 256}
 _PRESETS = {
     "cpu": {},
-    "paper": {
-        "pool": _PAPER["pool"] | _POOL,
-        "agent": _PAPER["agent"] | _AGENT,
-        "training": _PAPER["training"],
-    },
+    "paper": {"pool": _PAPER["pool"] | _POOL, "agent": _PAPER["agent"] | _AGENT, "training": _PAPER["training"]},
 }
 _TASKS = {"cpu": TASKS["cpu"]}
 

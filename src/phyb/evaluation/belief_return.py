@@ -46,12 +46,7 @@ def belief_returns(
 
 @eqx.filter_jit
 def _rollout(
-    key: PRNGKeyArray,
-    policy: Policy,
-    value: Value,
-    problem: Problem,
-    config: BeliefConfig,
-    starts: Array,
+    key: PRNGKeyArray, policy: Policy, value: Value, problem: Problem, config: BeliefConfig, starts: Array
 ) -> tuple[Array, Array]:
     step = belief_step(problem.learned_world(), config, problem.bounded(value), problem.discount)
     record = together(total=total(), discounted=discounted_return(problem.discount))

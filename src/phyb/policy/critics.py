@@ -44,10 +44,7 @@ class Critics(eqx.Module):
         return jax.vmap(lambda network: network(rows)[..., 0])(self.networks)
 
     def of_candidates(
-        self,
-        observations: Float[Array, "rows obs"],
-        actions: Float[Array, "rows candidates act"],
-        vote: Vote = "least",
+        self, observations: Float[Array, "rows obs"], actions: Float[Array, "rows candidates act"], vote: Vote = "least"
     ) -> Float[Array, "rows candidates"]:
         """The least of the critics' values, or their mean, for several actions at each observation."""
         shape = (*actions.shape[:-1], observations.shape[-1])

@@ -100,12 +100,7 @@ class PerturbedDecoder(BaseActor):
 
     @classmethod
     def of_sizes(  # pyright: ignore[reportIncompatibleMethodOverride]
-        cls,
-        observations: int,
-        actions: int,
-        hidden: Sequence[int],
-        latent: int,
-        perturbation_hidden: Sequence[int],
+        cls, observations: int, actions: int, hidden: Sequence[int], latent: int, perturbation_hidden: Sequence[int]
     ) -> Self:
         """Untrained networks of these sizes."""
         key = jax.random.key(0)

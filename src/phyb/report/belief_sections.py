@@ -46,10 +46,7 @@ def values_and_disagreement(run: RunData) -> Section | None:
     ]
     if not run.has_pool:
         explained = ["Values should level off. Values that rise while returns fall are wrong."]
-    sentences = [
-        *explained,
-        f"In this run {'; '.join(changes)}.",
-    ]
+    sentences = [*explained, f"In this run {'; '.join(changes)}."]
     return Section("values", "Values and uncertainty", sentences, found, short="Values")
 
 

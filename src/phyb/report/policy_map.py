@@ -95,8 +95,5 @@ def policy_panel(found: PolicyMap) -> Panel:
         f"Heat map of the fraction sold over {horizon} times and prices 0 to 3. The optimal boundary falls from "
         f"{found.thresholds[0]:.2f} to 0; the policy agrees with it in {100 * found.agreement:.0f} % of cases."
     )
-    legend = [
-        Key("optimal: sell at or above", "true"),
-        Key("95 % of prices while waiting", "muted", "dotted"),
-    ]
+    legend = [Key("optimal: sell at or above", "true"), Key("95 % of prices while waiting", "muted", "dotted")]
     return Panel("Fraction sold with the full holding", svg, alt, legend)

@@ -17,10 +17,7 @@ def calibration_panel(dimension: Record, name: str) -> Panel | None:
     points = _points(dimension.get("bins"))
     if not len(points):
         return None
-    legend = [
-        Key("rows of similar predicted error", "true"),
-        Key("perfect calibration", "behaviour", "dashed"),
-    ]
+    legend = [Key("rows of similar predicted error", "true"), Key("perfect calibration", "behaviour", "dashed")]
     svg = _draw_bins(points, f"calibration {name}", ("predicted error (std)", "observed error (RMSE)"))
     text = "; ".join(f"{predicted:.3g} predicted, {seen:.3g} observed" for predicted, seen in points)
     return Panel(name, svg, f"Calibration of {name}: {text}.", legend)

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from phyb.errors import PhybError
 from phyb.theory.claims import CLAIMS
-from phyb.theory.page import write
-from phyb.theory.show import findings_table
+from phyb.theory.show import findings_table, write
 from phyb.theory.verify import Finding, verify
 from phyb.training.progress import Stages
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from phyb.belief.weights import WeightRule
 from phyb.policy.mirror import MirrorStep
 from phyb.theory import operators as op
-from phyb.theory.fixed_point import SOLVED, FixedPoint, NoFixedPointError, fixed_point
+from phyb.theory.fixed_point import SOLVED, NoFixedPointError, fixed_point
 from phyb.theory.mdp import FiniteMDP, Hybrid
 
 Planner = Literal["hybrid", "robust", "kth_min", "average"]
@@ -44,10 +44,6 @@ class Optimum(NamedTuple):
     residual: Float[Array, "*batch"]
 
 
-def _from_zero(mdp: FiniteMDP, operator: Callable[[Array], Array]) -> FixedPoint:
-    return fixed_point(operator, jnp.zeros(mdp.rewards.shape[0], mdp.rewards.dtype))
-
-
 def evaluate_one(
     mdp: FiniteMDP,
     policy: Array,
@@ -65,7 +61,7 @@ def evaluate_one(
     def step(values: Array) -> Array:
         return op.expected(policy, op.backup(mdp, values, hybrid, rule)) - cost
 
-    found = _from_zero(mdp, step) if start is None else fixed_point(step, start)
+    found = fixed_point(step, jnp.zeros_like(mdp.start) if start is None else start)
     weights = op.hybrid_weights(op.member_values(mdp, found.values), hybrid, rule)
     q = op.backup(mdp, found.values, hybrid, rule)
     return Evaluation(q, found.values, jnp.sum(mdp.start * found.values), weights, found.residual)
@@ -77,7 +73,7 @@ def optimise_one(mdp: FiniteMDP, reference: Array, hybrid: Hybrid, step_size: Ar
     def mirror(values: Array) -> MirrorStep:
         return op.regularised_value(op.backup(mdp, values, hybrid), reference, step_size, omega)
 
-    found = _from_zero(mdp, lambda values: mirror(values).value)
+    found = fixed_point(lambda values: mirror(values).value, jnp.zeros_like(mdp.start))
     return Optimum(op.backup(mdp, found.values, hybrid), found.values, mirror(found.values).weights, found.residual)
 
 
@@ -92,7 +88,7 @@ def plan_one(mdp: FiniteMDP, hybrid: Hybrid, planner: Planner = "hybrid") -> Opt
     }
     rule, size = kinds[planner]
     used = Hybrid(size, hybrid.temperature)
-    found = _from_zero(mdp, lambda v: jnp.max(op.backup(mdp, v, used, rule), axis=-1))
+    found = fixed_point(lambda v: jnp.max(op.backup(mdp, v, used, rule), axis=-1), jnp.zeros_like(mdp.start))
     q = op.backup(mdp, found.values, used, rule)
     policy = jax.nn.one_hot(jnp.argmax(q, axis=-1), q.shape[-1], dtype=q.dtype)
     return Optimum(q, found.values, policy, found.residual)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from phyb.errors import PhybError
 
@@ -22,7 +22,7 @@ class NoFixedPointError(PhybError):
 
 
 class FixedPoint(NamedTuple):
-    """A fixed point of an operator, its residual, and the steps it took.
+    """A fixed point of an operator and its residual.
 
     The values are guaranteed: not a number unless `|operator(V) - V| <= 1e-12 (1 + |V|)`. Where the operator is a
     gamma-contraction they are then within `1e-12 (1 + |V|) / (1 - gamma)` of its fixed point.
@@ -30,7 +30,6 @@ class FixedPoint(NamedTuple):
 
     values: Float[Array, " states"]
     residual: Float[Array, ""]
-    steps: Int[Array, ""]
 
 
 class _Iterate(NamedTuple):
@@ -72,13 +71,8 @@ def fixed_point(operator: Operator, start: Float[Array, " states"], *, tolerance
         return jax.tree.map(lambda leaf: jnp.where(better, leaf[0], leaf[1]), iterates), count + 1
 
     nowhere = _Iterate(start, start, jnp.zeros_like(identity), jnp.full((), jnp.inf, start.dtype))
-    found, count = jax.lax.while_loop(goes_on, step, (nowhere, jnp.zeros((), jnp.int32)))
-    return FixedPoint(jnp.where(found.residual <= SOLVED, found.values, jnp.nan), found.residual, count)
-
-
-def iterate(operator: Operator, start: Float[Array, " states"], steps: int) -> Float[Array, " states"]:
-    """The operator applied `steps` times, nothing else: repeated application."""
-    return jax.lax.fori_loop(0, steps, lambda _, values: operator(values), start)
+    found, _ = jax.lax.while_loop(goes_on, step, (nowhere, jnp.zeros((), jnp.int32)))
+    return FixedPoint(jnp.where(found.residual <= SOLVED, found.values, jnp.nan), found.residual)
 
 
 def _solve(matrix: Array, right_side: Array) -> Array:

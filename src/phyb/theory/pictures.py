@@ -90,12 +90,7 @@ def _drawn(finding: Finding) -> Iterator[tuple[Figure, str, str, list[Key]]]:
 
 
 def _curves(
-    axes: Axes,
-    x_label: str,
-    y_label: str,
-    lines: dict[str, tuple[np.ndarray, np.ndarray]],
-    *,
-    log_y: bool = True,
+    axes: Axes, x_label: str, y_label: str, lines: dict[str, tuple[np.ndarray, np.ndarray]], *, log_y: bool = True
 ) -> None:
     for (x, y), color in zip(lines.values(), LINES, strict=False):
         axes.plot(x, y, color=COLORS[color], linewidth=1.8, marker="o", markersize=3.5)

@@ -1,19 +1,47 @@
-"""What `phyb verify` prints: two lines per claim, which fit into 80 columns."""
+"""What `phyb verify` shows: two lines per claim, which fit into 80 columns, JSON, and a page with pictures."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import os
+import re
 from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from phyb.report.elements import MISSING
+from phyb.report.elements import MISSING, duration, figure
+from phyb.report.html import document
+from phyb.storage.files import atomic_path, write_json
+from phyb.theory.pictures import overview, picture, write_picture
 from phyb.theory.verify import Finding
+from phyb.training.records import number as finite
 
 HEAD = ("claim", "trials", "violated\ninside", "violated\noutside", "worst\nmargin", "verdict")
 COLOURS = {"holds": "green", "holds only if": "yellow", "fails": "red", "inconclusive": "red"}
+_CSS = """
+h2 code { font-size: .85rem; font-weight: 400; color: var(--muted); margin-left: .5rem; }
+table { font-size: .88rem; }
+th, td { padding: .3rem .6rem; text-align: left; vertical-align: top; white-space: normal; }
+.number { text-align: right; white-space: nowrap; }
+.verdict { font-weight: 600; }
+.holds { color: var(--optimum); } .only { color: var(--belief); } .fails, .inconclusive { color: #b3261e; }
+.remark { color: var(--muted); font-size: .92rem; }
+code { font: .88em/1.4 ui-monospace, Consolas, monospace; }
+pre { overflow-x: auto; font: .82rem/1.45 ui-monospace, Consolas, monospace; background: var(--page); padding: .7rem;
+  border-radius: .4rem; margin: 0; }
+summary { cursor: pointer; color: var(--muted); font-size: .92rem; margin: .5rem 0; }
+"""
+_ABOUT = """Every claim is checked on random finite MDPs, where all quantities can be computed exactly. A margin is
+the slack of the claimed inequality; below rounding it is a violation. Inside and outside refer to the condition the
+paper states. Shares of violations depend on how MDPs are drawn: read them as “exists” and “not found”."""
+_HEAD = ("claim", "condition stated", "trials", "violated inside", "violated outside", "worst margin", "verdict")
 
 
 def row(finding: Finding) -> list[str]:
@@ -71,3 +99,90 @@ def findings_table(findings: Sequence[Finding]) -> RenderableType:
         lines.append(Text(aligned(cells), no_wrap=True).append(cells[-1], colour))
         lines.append(Padding(Text(conditions(finding), "dim" if finding.agrees else "red"), (0, 0, 0, 2), expand=False))
     return Group(*lines)
+
+
+def write(out: str | os.PathLike[str], findings: Sequence[Finding], about: dict[str, Any]) -> list[Path]:
+    """Write `verify.json`, `verify.html`, `violations.svg` and `figures/CLAIM.svg` into a folder."""
+    folder = Path(out)
+    claims = [dataclasses.asdict(finding) | {"worst_margin": finite(finding.worst_margin)} for finding in findings]
+    write_json(folder / "verify.json", about | {"claims": claims})
+    with atomic_path(folder / "verify.html") as temporary:
+        temporary.write_text(page(findings, about), encoding="utf-8")
+    overview(findings, folder / "violations.svg")
+    for finding in findings:
+        write_picture(finding, folder / "figures" / f"{finding.name}.svg")
+    return [folder / name for name in ("verify.json", "verify.html", "violations.svg", "figures")]
+
+
+def page(findings: Sequence[Finding], about: dict[str, Any]) -> str:
+    """The whole page as text; no scripts, nothing loaded from elsewhere."""
+    words = f"{about['trials']:,} trials per claim, seed {about['seed']}, {duration(about['seconds'])}."
+    header = f"<h1>The paper's claims on finite MDPs</h1><p>{_ABOUT} {escape(words)}</p>"
+    body = _table(findings) + "".join(map(_section, findings))
+    return document("PhyB: claims checked", header, body, _CSS)
+
+
+def found(finding: Finding) -> str:
+    """What the cases showed, in sentences."""
+    words = f"{finding.violations_inside:,} violations in {finding.inside:,} cases inside the stated condition"
+    outside = finding.trials - finding.inside - finding.inconclusive
+    if outside:
+        words += f", {finding.violations_outside:,} in {outside:,} outside it"
+    if finding.corrected:
+        words += f"; {finding.corrected_violations:,} in {finding.corrected_trials:,} where {finding.corrected}"
+    if finding.inconclusive:
+        words += f"; inconclusive, because no fixed point was found to 1e-12: {finding.inconclusive:,}"
+    return words + "."
+
+
+def readable(example: dict[str, Any]) -> str:
+    """A counterexample with one name per line; its margin to three digits."""
+    shown = example | {"margin": float(f"{example['margin']:.3g}")}
+    return "\n".join(f"{name}: {json.dumps(value)}" for name, value in shown.items())
+
+
+def _table(findings: Sequence[Finding]) -> str:
+    head = "".join(
+        f'<th scope="col"{" class=number" if 2 <= place < 6 else ""}>{name}</th>' for place, name in enumerate(_HEAD)
+    )
+    body = ""
+    for finding in findings:
+        name, *numbers, _ = row(finding)
+        cells = "".join(f'<td class="number">{escape(cell)}</td>' for cell in numbers)
+        body += (
+            f'<tr><th scope="row"><a href="#{name}">{name}</a></th><td>{escape(finding.condition)}</td>{cells}'
+            f"<td>{_verdict(finding)}</td></tr>"
+        )
+    return (
+        '<section><div class="scroll" role="region" aria-label="All claims" tabindex="0"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    )
+
+
+def _section(finding: Finding) -> str:
+    statement, *remarks = finding.statement.split("\n\n")
+    example = ""
+    if finding.counterexample is not None:
+        text = escape(readable(finding.counterexample))
+        example = f"<details><summary>Smallest counterexample found</summary><pre>{text}</pre></details>"
+    words = (
+        f"<p>{_code(statement)}</p>"
+        + f"<p>Condition stated: {escape(finding.condition)}. {_verdict(finding, first='Verdict: ')}.</p>"
+        + f"<p>{escape(found(finding))}</p>"
+        + "".join(f'<p class="remark">{_code(remark)}</p>' for remark in remarks)
+    )
+    return (
+        f'<section id="{finding.name}"><h2>{escape(finding.title)} <code>{finding.name}</code></h2>'
+        f'<div class="beside"><div>{words}</div>{figure(picture(finding))}</div>{example}</section>'
+    )
+
+
+def _verdict(finding: Finding, first: str = "") -> str:
+    kind = {"holds only if": "only"}.get(short_verdict(finding), short_verdict(finding))
+    but = "" if finding.agrees else f", expected: {finding.expected}"
+    return f'{first}<span class="verdict {kind}">{escape(finding.verdict + but)}</span>'
+
+
+def _code(text: str) -> str:
+    """Escaped text with `formulas` set as code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))

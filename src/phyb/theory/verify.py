@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +13,7 @@ import jax
 import numpy as np
 
 from phyb.errors import UsageError
-from phyb.theory.claims import CLAIMS, Claim, Measured, Variant
+from phyb.theory.claims import CLAIMS, Claim, Measured
 
 # Small, because the slowest case of a chunk decides how often the others are iterated along.
 CHUNK = 250
@@ -91,18 +93,18 @@ def check(claim: Claim, trials: int, seed: int, report: Report | None = None, *,
     """Check one claim; a positive `flaw` makes the statement stronger than the paper's, to test the checker itself."""
     started = time.monotonic()
     rng = np.random.default_rng([seed, *claim.name.encode()])
-    variants = claim.variants(flaw)
-    per_variant = max(1, trials // len(variants))
+    families = list(itertools.product(claim.settings, claim.draws))
+    per_family = max(1, trials // len(families))
     parts: list[Measured] = []
     example, done = None, 0
     with jax.enable_x64(True):
-        for variant in variants:
-            measure = jax.jit(jax.vmap(variant.measure))
+        for settings, draw in families:
+            measure = jax.jit(jax.vmap(functools.partial(claim.measure, flaw=flaw, **settings)))
             hits: list[tuple[float, dict[str, Any]]] = []
-            left = per_variant
-            size = min(CHUNK, per_variant)
+            left = per_family
+            size = min(CHUNK, per_family)
             while left > 0:
-                cases = variant.draw(rng, size)
+                cases = draw(rng, size)
                 found = Measured(*(np.broadcast_to(np.asarray(x), (size,))[:left] for x in measure(cases)))
                 parts.append(found)
                 hits += _worst(claim, cases, found)
@@ -111,7 +113,7 @@ def check(claim: Claim, trials: int, seed: int, report: Report | None = None, *,
                 if report is not None:
                     report(done, claim.name)
             if example is None and hits:
-                example = _smallest(claim, variant, measure, hits, size)
+                example = _smallest(claim, measure, hits, size)
     all_cases = Measured(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return _summarise(claim, all_cases, example, time.monotonic() - started)
 
@@ -127,11 +129,7 @@ def _worst(claim: Claim, cases: dict[str, Any], found: Measured) -> list[tuple[f
 
 
 def _smallest(
-    claim: Claim,
-    variant: Variant,
-    measure: Callable[..., Measured],
-    hits: list[tuple[float, dict[str, Any]]],
-    size: int,
+    claim: Claim, measure: Callable[..., Measured], hits: list[tuple[float, dict[str, Any]]], size: int
 ) -> dict[str, Any]:
     """The counterexample with the fewest digits that still breaks the claim by at least a tenth of the worst."""
     hits = sorted(hits, key=lambda hit: hit[0])[:size]

@@ -14,15 +14,7 @@ from phyb.data.log import Log
 from phyb.dynamics.pool import Pool
 from phyb.errors import UsageError
 from phyb.storage.mapped import column_range, column_std
-from phyb.world.calibration import (
-    Bin,
-    calibration_bins,
-    coverage,
-    number,
-    rank_correlation,
-    rmse,
-    share_explained,
-)
+from phyb.world.calibration import Bin, calibration_bins, coverage, number, rank_correlation, rmse, share_explained
 from phyb.world.model import Termination
 from phyb.world.probe import RowPredictions, ask, roll_out
 from phyb.world.verdict import Training, in_words, overall_share
@@ -248,12 +240,7 @@ def _steps_ahead(log: Log, rows: np.ndarray) -> Int[np.ndarray, " rows"]:
 
 
 def _rollouts(
-    pool: Pool,
-    log: Log,
-    rows: np.ndarray,
-    lengths: Sequence[int],
-    mean_reward: float,
-    generator: np.random.Generator,
+    pool: Pool, log: Log, rows: np.ndarray, lengths: Sequence[int], mean_reward: float, generator: np.random.Generator
 ) -> Rollouts:
     ahead = _steps_ahead(log, rows)
     # One population for all lengths, so that the curve shows the length and not other starts. A length that

@@ -2,6 +2,6 @@
 
 from phyb.theory.claims import likelihood, aggregation, concentration, pessimism  # noqa: F401  # isort: skip
 from phyb.theory.claims import monotone, optimality, improvement, approximation  # noqa: F401  # isort: skip
-from phyb.theory.claims.base import CLAIMS, Claim, Measured, Variant
+from phyb.theory.claims.base import CLAIMS, Claim, Measured
 
-__all__ = ["CLAIMS", "Claim", "Measured", "Variant"]
+__all__ = ["CLAIMS", "Claim", "Measured"]

@@ -10,40 +10,37 @@ import numpy as np
 from jax.scipy.special import logsumexp, xlogy
 
 from phyb.theory import operators as op
-from phyb.theory.claims.base import ALWAYS, Case, Draw, Measured, Variant, claim
+from phyb.theory.claims.base import ALWAYS, Case, Draw, Measured, claim
 from phyb.theory.claims.cases import belief, beside_delta, contraction, draw_belief, draw_mdps, mdp_of, ratio
-from phyb.theory.fixed_point import fixed_point, iterate
+from phyb.theory.fixed_point import fixed_point
 from phyb.theory.mdp import dirichlet_models
 
 
-@claim("alpha-optimal", "The optimal weights", condition="k models, lambda > 0")
-def alpha_optimal(flaw: float) -> tuple[Variant, ...]:
+def _draw_weights(rng: np.random.Generator, count: int) -> Case:
+    q = rng.normal(size=(count, 5))
+    rivals = dirichlet_models(rng, np.exp(rng.uniform(-3, 2, count)), (count, 24, 5))
+    return {"q": q, "rivals": rivals} | draw_belief(rng, count, 5)
+
+
+@claim("alpha-optimal", "The optimal weights", _draw_weights, condition="k models, lambda > 0")
+def alpha_optimal(case: Case, flaw: float) -> Measured:
     """Over the simplex, `sum_i alpha_i q_i + lambda alpha_i log alpha_i` is least at `alpha_i ~ exp(-q_i / lambda)`,
     and its least value is `-lambda log sum_j exp(-q_j / lambda)` (appendix B).
     """
+    q, hybrid, temperature = case["q"], belief(case), case["temperature"]
+    alpha = op.hybrid_weights(q, hybrid._replace(temperature=temperature * (1.0 + flaw)))
+    inside = op.hybrid_weights(q, hybrid, "uniform") > 0
 
-    def draw(rng: np.random.Generator, count: int) -> Case:
-        q = rng.normal(size=(count, 5))
-        rivals = dirichlet_models(rng, np.exp(rng.uniform(-3, 2, count)), (count, 24, 5))
-        return {"q": q, "rivals": rivals} | draw_belief(rng, count, 5)
+    def objective(weights: jax.Array) -> jax.Array:
+        return jnp.sum(weights * q + temperature * xlogy(weights, weights), axis=-1)
 
-    def measure(case: Case) -> Measured:
-        q, hybrid, temperature = case["q"], belief(case), case["temperature"]
-        alpha = op.hybrid_weights(q, hybrid._replace(temperature=temperature * (1.0 + flaw)))
-        inside = op.hybrid_weights(q, hybrid, "uniform") > 0
-
-        def objective(weights: jax.Array) -> jax.Array:
-            return jnp.sum(weights * q + temperature * xlogy(weights, weights), axis=-1)
-
-        rivals = jnp.where(inside, case["rivals"] + 1e-9, 0.0)
-        rivals = rivals / jnp.sum(rivals, axis=-1, keepdims=True)
-        value = -temperature * logsumexp(jnp.where(inside, -q / temperature, -jnp.inf))
-        scale = 1.0 + temperature
-        equal = -jnp.abs(objective(alpha) - value) / scale
-        least = jnp.min(objective(rivals) - value) / scale
-        return Measured(jnp.minimum(equal, least), ALWAYS, ALWAYS, ratio(temperature, jnp.ptp(q)))
-
-    return (Variant(draw, measure),)
+    rivals = jnp.where(inside, case["rivals"] + 1e-9, 0.0)
+    rivals = rivals / jnp.sum(rivals, axis=-1, keepdims=True)
+    value = -temperature * logsumexp(jnp.where(inside, -q / temperature, -jnp.inf))
+    scale = 1.0 + temperature
+    equal = -jnp.abs(objective(alpha) - value) / scale
+    least = jnp.min(objective(rivals) - value) / scale
+    return Measured(jnp.minimum(equal, least), ALWAYS, ALWAYS, ratio(temperature, jnp.ptp(q)))
 
 
 def _pairs(states: int, actions: int, models: int, *, ordered: bool) -> Draw:
@@ -61,96 +58,85 @@ def _pairs(states: int, actions: int, models: int, *, ordered: bool) -> Draw:
     return draw
 
 
+_ORDERED, _BESIDE = ([_pairs(*size, ordered=ordered) for size in ((2, 1, 2), (4, 2, 5))] for ordered in (True, False))
+
+
 def _values(case: Case) -> tuple[jax.Array, jax.Array]:
     first, second = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
     return first, second
 
 
-@claim("isotonicity", "Isotonicity (lemma)", condition="lambda >= Delta")
-def isotonicity(flaw: float) -> tuple[Variant, ...]:
+@claim("isotonicity", "Isotonicity (lemma)", *_ORDERED, condition="lambda >= Delta")
+def isotonicity(case: Case, flaw: float) -> Measured:
     """If `lambda >= Delta_max`, the largest span of `q_i(s, a)` over the models, the operator is isotonic:
     `Q1 <= Q2` everywhere implies `B Q1 <= B Q2` everywhere.
     """
-
-    def measure(case: Case) -> Measured:
-        mdp, hybrid = mdp_of(case), belief(case)
-        low, high = _values(case)
-        gain = op.backup(mdp, high, hybrid) - op.backup(mdp, low, hybrid)
-        spread = op.span(mdp, low, high)
-        inside = case["temperature"] >= (1.0 - flaw) * spread
-        scale = 1e-12 + jnp.max(jnp.abs(case["q_other"] - case["q"]))
-        return Measured(jnp.min(gain) / scale, inside, inside, ratio(case["temperature"], spread))
-
-    return tuple(Variant(_pairs(*size, ordered=True), measure) for size in ((2, 1, 2), (4, 2, 5)))
+    mdp, hybrid = mdp_of(case), belief(case)
+    low, high = _values(case)
+    gain = op.backup(mdp, high, hybrid) - op.backup(mdp, low, hybrid)
+    spread = op.span(mdp, low, high)
+    inside = case["temperature"] >= (1.0 - flaw) * spread
+    scale = 1e-12 + jnp.max(jnp.abs(case["q_other"] - case["q"]))
+    return Measured(jnp.min(gain) / scale, inside, inside, ratio(case["temperature"], spread))
 
 
-@claim("theorem-1-contraction", "Theorem 1: gamma-contraction", corrected="lambda >= Delta")
-def theorem_1_contraction(flaw: float) -> tuple[Variant, ...]:
+@claim("theorem-1-contraction", "Theorem 1: gamma-contraction", *_BESIDE, corrected="lambda >= Delta")
+def theorem_1_contraction(case: Case, flaw: float) -> Measured:
     """The evaluation operator is a gamma-contraction: `|B Q1 - B Q2| <= gamma |Q1 - Q2|` in the largest norm.
 
     The proof shows the factor `gamma (1 + Delta / (2 lambda))` only, see `theorem-1-factor`.
     """
-
-    def measure(case: Case) -> Measured:
-        factor, spread = contraction(case, *_values(case))
-        return beside_delta(case, 1.0 - factor, spread, flaw)
-
-    return tuple(Variant(_pairs(*size, ordered=False), measure) for size in ((2, 1, 2), (4, 2, 5)))
+    factor, spread = contraction(case, *_values(case))
+    return beside_delta(case, 1.0 - factor, spread, flaw)
 
 
-@claim("theorem-1-factor", "Theorem 1: the factor of its proof")
-def theorem_1_factor(flaw: float) -> tuple[Variant, ...]:
+@claim("theorem-1-factor", "Theorem 1: the factor of its proof", _BESIDE[1])
+def theorem_1_factor(case: Case, flaw: float) -> Measured:
     """`|B Q1 - B Q2| <= gamma (1 + Delta / (2 lambda)) |Q1 - Q2|`, hence a contraction where
     `lambda > gamma Delta / (2 (1 - gamma))`. Delta is the largest span between Q1 and Q2.
     """
+    factor, spread = contraction(case, *_values(case))
+    proven = (1.0 - flaw) * (1.0 + spread / (2.0 * case["temperature"]))
+    return Measured(proven - factor, ALWAYS, ALWAYS, ratio(case["temperature"], spread))
 
-    def measure(case: Case) -> Measured:
-        factor, spread = contraction(case, *_values(case))
-        proven = (1.0 - flaw) * (1.0 + spread / (2.0 * case["temperature"]))
-        return Measured(proven - factor, ALWAYS, ALWAYS, ratio(case["temperature"], spread))
 
-    return (Variant(_pairs(4, 2, 5, ordered=False), measure),)
+def _draw_escapes(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
+    case = draw_mdps(states, actions, models)(rng, count)
+    case["discount"] = 1.0 - np.exp(rng.uniform(np.log(0.01), np.log(0.3), count))
+    case["models"] = dirichlet_models(rng, np.exp(rng.uniform(-5.0, 0.0, count)), np.shape(case["models"]))
+    # Small costs beside free states: where lambda alone decides whether the belief expects to escape.
+    costs = rng.uniform(0.0, 0.4, (count, states, actions)) * (rng.uniform(size=(count, states, 1)) < 0.5)
+    some = (rng.uniform(size=count) < 0.5)[:, None, None]
+    case["rewards"] = np.where(some, -costs * case["temperature"][:, None, None], case["rewards"])
+    return case | {"subset_size": np.maximum(case["subset_size"], 2)}
 
 
 @claim(
     "theorem-1-uniqueness",
     "Theorem 1: one fixed point",
+    *(functools.partial(_draw_escapes, *size) for size in ((2, 1, 2), (3, 2, 4))),
     corrected="gamma (1 + Delta / (2 lambda)) < 1",
     control="gamma (1 + Delta / (2 lambda))",
     tolerance=1e-6,
 )
-def theorem_1_uniqueness(flaw: float) -> tuple[Variant, ...]:
+def theorem_1_uniqueness(case: Case, flaw: float) -> Measured:
     """Repeated application of the evaluation operator to any initial Q converges to one Q^pi.
 
     Checked from the highest value the rewards allow and, state by state, from the lowest there and 0 elsewhere; Delta
     is the largest span at the ends reached.
     """
+    mdp, hybrid = mdp_of(case), belief(case)
+    top = jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount)
 
-    def draw(states: int, actions: int, models: int, rng: np.random.Generator, count: int) -> Case:
-        case = draw_mdps(states, actions, models)(rng, count)
-        case["discount"] = 1.0 - np.exp(rng.uniform(np.log(0.01), np.log(0.3), count))
-        case["models"] = dirichlet_models(rng, np.exp(rng.uniform(-5.0, 0.0, count)), np.shape(case["models"]))
-        # Small costs beside free states: where lambda alone decides whether the belief expects to escape.
-        costs = rng.uniform(0.0, 0.4, (count, states, actions)) * (rng.uniform(size=(count, states, 1)) < 0.5)
-        some = (rng.uniform(size=count) < 0.5)[:, None, None]
-        case["rewards"] = np.where(some, -costs * case["temperature"][:, None, None], case["rewards"])
-        return case | {"subset_size": np.maximum(case["subset_size"], 2)}
+    def step(v: jax.Array) -> jax.Array:
+        return op.expected(case["policy"], op.backup(mdp, v, hybrid))
 
-    def measure(case: Case) -> Measured:
-        mdp, hybrid = mdp_of(case), belief(case)
-        top = jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount)
+    def reach(first: jax.Array) -> jax.Array:
+        return fixed_point(step, jax.lax.fori_loop(0, 100, lambda _, values: step(values), first)).values
 
-        def step(v: jax.Array) -> jax.Array:
-            return op.expected(case["policy"], op.backup(mdp, v, hybrid))
-
-        def reach(first: jax.Array) -> jax.Array:
-            return fixed_point(step, iterate(step, first, 100)).values
-
-        states = mdp.rewards.shape[0]
-        ends = jax.vmap(reach)(jnp.concatenate([jnp.full((1, states), top), -top * jnp.eye(states)]))
-        spread = op.span(mdp, ends)
-        factor = mdp.discount * (1.0 + (1.0 - flaw) * spread / (2.0 * case["temperature"]))
-        gap = jnp.max(jnp.abs(ends - ends[0])) / (1e-12 + top)
-        return Measured(-gap, ALWAYS, factor < 1.0, jnp.clip(factor, 0.0, 50.0))
-
-    return tuple(Variant(functools.partial(draw, *size), measure) for size in ((2, 1, 2), (3, 2, 4)))
+    states = mdp.rewards.shape[0]
+    ends = jax.vmap(reach)(jnp.concatenate([jnp.full((1, states), top), -top * jnp.eye(states)]))
+    spread = op.span(mdp, ends)
+    factor = mdp.discount * (1.0 + (1.0 - flaw) * spread / (2.0 * case["temperature"]))
+    gap = jnp.max(jnp.abs(ends - ends[0])) / (1e-12 + top)
+    return Measured(-gap, ALWAYS, factor < 1.0, jnp.clip(factor, 0.0, 50.0))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from phyb.policy.mirror import mirror_weights
-from phyb.theory.claims.base import ALWAYS, Case, Curves, Measured, Variant, claim
+from phyb.theory.claims.base import ALWAYS, Case, Curves, Measured, claim
 from phyb.theory.mdp import random_policies
 
 OMEGA = 0.5
@@ -49,24 +49,21 @@ def _draw(rng: np.random.Generator, count: int) -> Case:
 @claim(
     "mirror-approximation",
     "Mirror step as natural gradient",
+    _draw,
     condition="beta large",
     corrected="the gradient is centred, as the multiplier of sum p = 1 demands",
     control="order of the error in 1 / beta",
     tolerance=0.1,
     curves=error_curves,
 )
-def mirror_approximation(flaw: float) -> tuple[Variant, ...]:
+def mirror_approximation(case: Case, flaw: float) -> Measured:
     """The mirror step is approximated by `theta + (1 / beta) [hessian psi(theta)]^-1 grad f(theta)`.
 
     A first-order approximation should have an error of second order in 1 / beta, for the step itself is of first order.
     The slack is the order measured between beta and 2 beta, less 2. The formula has no multiplier for the simplex;
     half of the cases use it as written, half with the gradient centred by its curvature-weighted mean.
     """
-
-    def measure(case: Case) -> Measured:
-        q, p, beta, centred = case["q"], case["policy"], case["step_size"], case["centred"] > 0
-        small, large = (approximation_error(q, p, factor * beta, centred) for factor in (1.0, 2.0))
-        order = jnp.log2(small / large)
-        return Measured(order - 2.0 - flaw, ALWAYS, centred, order)
-
-    return (Variant(_draw, measure),)
+    q, p, beta, centred = case["q"], case["policy"], case["step_size"], case["centred"] > 0
+    small, large = (approximation_error(q, p, factor * beta, centred) for factor in (1.0, 2.0))
+    order = jnp.log2(small / large)
+    return Measured(order - 2.0 - flaw, ALWAYS, centred, order)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ Case = dict[str, Any]
 """Named arrays; drawn with a batch axis in front, measured one by one."""
 Draw = Callable[[np.random.Generator, int], Case]
 Verdict = Literal["holds", "holds only if", "fails"]
+ALWAYS = np.bool_(True)
 
 
 class Measured(NamedTuple):
@@ -25,16 +26,6 @@ class Measured(NamedTuple):
     """Inside the corrected condition, under which the claim holds."""
     control: Any
     """The quantity that decides, for the picture."""
-
-
-class Variant(NamedTuple):
-    """A family of cases of one size."""
-
-    draw: Draw
-    measure: Callable[[Case], Measured]
-
-
-Variants = Callable[[float], tuple[Variant, ...]]
 
 
 class Curves(NamedTuple):
@@ -51,48 +42,37 @@ class Claim(NamedTuple):
 
     name: str
     title: str
+    draws: Sequence[Draw]
+    """Families of cases, each of one size."""
+    measure: Callable[..., Measured]
+    """Of a case and a number that makes the statement stronger than the paper's, to test the checker."""
     statement: str
-    condition: str
+    condition: str = "none"
     """What the statement itself demands."""
-    corrected: str
+    corrected: str = ""
     """The condition under which it holds, where the paper's own is not enough; empty if it is."""
-    expected: Verdict
+    expected: Verdict = "holds"
     """The verdict this project states; `phyb verify` ends with exit code 1 if the cases contradict it."""
-    control: str
-    tolerance: float
-    variants: Variants
-    """The families of cases. Its number makes the statement stronger than the paper's, to test the checker."""
+    control: str = "lambda / Delta"
+    tolerance: float = 1e-9
     curves: Callable[[], Curves] | None = None
+    settings: Sequence[Mapping[str, Any]] = ({},)
+    """What the measure takes beside; every family of cases is drawn for each of them."""
 
 
 CLAIMS: dict[str, Claim] = {}
 
 
-def claim(
-    name: str,
-    title: str,
-    *,
-    condition: str = "none",
-    corrected: str = "",
-    expected: Verdict | None = None,
-    control: str = "lambda / Delta",
-    tolerance: float = 1e-9,
-    curves: Callable[[], Curves] | None = None,
-) -> Callable[[Variants], Variants]:
-    """Register a check; the statement is the docstring of the function below.
+def claim(name: str, title: str, *draws: Draw, **about: Any) -> Callable[[Callable[..., Measured]], Any]:
+    """Register a measure as the check of a claim; the statement is its docstring, `about` other fields of `Claim`.
 
     Without `expected` a claim should hold, and only under the corrected condition where there is one.
     """
-    verdict: Verdict = expected or ("holds only if" if corrected else "holds")
+    about.setdefault("expected", "holds only if" if "corrected" in about else "holds")
 
-    def register(variants: Variants) -> Variants:
-        statement = inspect.getdoc(variants) or ""
-        CLAIMS[name] = Claim(
-            name, title, statement, condition, corrected, verdict, control, tolerance, variants, curves
-        )
-        return variants
+    def register(measure: Callable[..., Measured]) -> Callable[..., Measured]:
+        statement = inspect.getdoc(measure) or ""
+        CLAIMS[name] = Claim(name, title, draws, measure, statement, **about)
+        return measure
 
     return register
-
-
-ALWAYS = np.bool_(True)

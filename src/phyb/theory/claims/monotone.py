@@ -8,55 +8,29 @@ import numpy as np
 from jaxtyping import Array
 
 from phyb.theory import operators as op
-from phyb.theory.claims.base import Case, Measured, Variant, claim
+from phyb.theory.claims.base import Case, Measured, claim
 from phyb.theory.claims.cases import belief, beside_delta, draw_mdps, mdp_of
 from phyb.theory.claims.pessimism import ensembles
 from phyb.theory.exact import evaluate_one
 from phyb.theory.mdp import dirichlet_models
 
+_THREE = draw_mdps(3, 1, 3, largest=2)
 
-@claim("monotone-k", "Theorem 3: monotone in k", corrected="lambda >= Delta")
-def monotone_k(flaw: float) -> tuple[Variant, ...]:
+
+@claim("monotone-k", "Theorem 3: monotone in k", _THREE, draw_mdps(3, 2, 4, largest=3), corrected="lambda >= Delta")
+def monotone_k(case: Case, flaw: float) -> Measured:
     """For a fixed ensemble, `Q^pi` does not decrease at any state and action as k increases.
 
     One application of the operator never decreases in k; the fixed point inherits this through isotonicity, which
     needs `lambda >= Delta`. Delta is the larger span of the two fixed points.
     """
-
-    def measure(case: Case) -> Measured:
-        mdp, hybrid = mdp_of(case), belief(case)
-        one_more = hybrid._replace(subset_size=hybrid.subset_size + 1)
-        fewer = evaluate_one(mdp, case["policy"], hybrid)
-        more = evaluate_one(mdp, case["policy"], one_more, start=fewer.values)
-        spread = op.span(mdp, fewer.values, more.values)
-        slack = jnp.min(more.q - fewer.q) * (1.0 - mdp.discount)
-        return beside_delta(case, slack, spread, flaw)
-
-    return Variant(draw_mdps(3, 1, 3, largest=2), measure), Variant(draw_mdps(3, 2, 4, largest=3), measure)
-
-
-@claim("monotone-n", "Theorem 3: monotone in N", corrected="lambda >= Delta")
-def monotone_n(flaw: float) -> tuple[Variant, ...]:
-    """For a fixed k, the expectation of `Q^pi` over ensembles drawn from the prior does not increase with N.
-
-    The prior is uniform on a pool of three models, two against three are drawn, and all ensembles are enumerated, so
-    that both expectations are exact. Delta is the largest span of any of their fixed points.
-    """
-    tables = [ensembles(3, size) for size in (2, 3)]
-
-    def measure(case: Case) -> Measured:
-        mdp, hybrid = mdp_of(case), belief(case)
-
-        def mean(members: np.ndarray, probabilities: np.ndarray) -> tuple[Array, Array]:
-            drawn = jax.vmap(lambda chosen: mdp._replace(models=mdp.models[chosen]))(jnp.asarray(members))
-            found = jax.vmap(lambda each: evaluate_one(each, case["policy"], hybrid))(drawn)
-            return jnp.tensordot(jnp.asarray(probabilities), found.q, 1), found.values
-
-        (fewer, first), (more, second) = mean(*tables[0]), mean(*tables[1])
-        slack = jnp.min(fewer - more) * (1.0 - mdp.discount)
-        return beside_delta(case, slack, op.span(mdp, first, second), flaw)
-
-    return Variant(_draw_loops, measure), Variant(draw_mdps(3, 1, 3, largest=2), measure)
+    mdp, hybrid = mdp_of(case), belief(case)
+    one_more = hybrid._replace(subset_size=hybrid.subset_size + 1)
+    fewer = evaluate_one(mdp, case["policy"], hybrid)
+    more = evaluate_one(mdp, case["policy"], one_more, start=fewer.values)
+    spread = op.span(mdp, fewer.values, more.values)
+    slack = jnp.min(more.q - fewer.q) * (1.0 - mdp.discount)
+    return beside_delta(case, slack, spread, flaw)
 
 
 def _draw_loops(rng: np.random.Generator, count: int) -> Case:
@@ -87,3 +61,22 @@ def _draw_loops(rng: np.random.Generator, count: int) -> Case:
         "subset_size": rng.integers(1, 3, count),
         "temperature": np.exp(rng.uniform(-0.5, 0.5, count)),
     }
+
+
+@claim("monotone-n", "Theorem 3: monotone in N", _draw_loops, _THREE, corrected="lambda >= Delta")
+def monotone_n(case: Case, flaw: float) -> Measured:
+    """For a fixed k, the expectation of `Q^pi` over ensembles drawn from the prior does not increase with N.
+
+    The prior is uniform on a pool of three models, two against three are drawn, and all ensembles are enumerated, so
+    that both expectations are exact. Delta is the largest span of any of their fixed points.
+    """
+    mdp, hybrid = mdp_of(case), belief(case)
+
+    def mean(members: np.ndarray, probabilities: np.ndarray) -> tuple[Array, Array]:
+        drawn = jax.vmap(lambda chosen: mdp._replace(models=mdp.models[chosen]))(jnp.asarray(members))
+        found = jax.vmap(lambda each: evaluate_one(each, case["policy"], hybrid))(drawn)
+        return jnp.tensordot(jnp.asarray(probabilities), found.q, 1), found.values
+
+    (fewer, first), (more, second) = (mean(*ensembles(3, size)) for size in (2, 3))
+    slack = jnp.min(fewer - more) * (1.0 - mdp.discount)
+    return beside_delta(case, slack, op.span(mdp, first, second), flaw)

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from phyb.belief.weights import ranks
 from phyb.theory import operators as op
-from phyb.theory.claims.base import ALWAYS, Case, Measured, Variant, claim
+from phyb.theory.claims.base import ALWAYS, Case, Measured, claim
 from phyb.theory.claims.cases import belief, draw_mdps, mdp_of
 from phyb.theory.exact import evaluate_one
 from phyb.theory.mdp import FiniteMDP, Hybrid, dirichlet_models
@@ -34,75 +34,81 @@ def _single(mdp: FiniteMDP, model: Array, policy: Array) -> tuple[Array, Array]:
 @claim(
     "lower-bound",
     "Lower bound (lemma)",
+    draw_mdps(2, 1, 3),
+    draw_mdps(3, 2, 5),
     condition="T is in the ensemble and outside the subset at every (s, a)",
     control="k",
 )
-def lower_bound(flaw: float) -> tuple[Variant, ...]:
+def lower_bound(case: Case, flaw: float) -> Measured:
     """If the true model T is in the ensemble but not in the pessimistic subset, `eta(pi) <= eta(pi, T)`.
 
     T is the member that comes nearest to lying outside the subset at every state and action.
     """
-
-    def measure(case: Case) -> Measured:
-        mdp = mdp_of(case)
-        found = evaluate_one(mdp, case["policy"], belief(case))
-        q = op.member_values(mdp, found.values)
-        lowest_rank = jnp.min(ranks(q), axis=(1, 2))
-        true = jnp.argmax(lowest_rank)
-        outside = lowest_rank[true] >= case["subset_size"] * (1.0 - flaw)
-        slack = _single(mdp, mdp.models[true], case["policy"])[1] - found.objective
-        return Measured(slack * (1.0 - mdp.discount), outside, outside, case["subset_size"] * 1.0)
-
-    return tuple(Variant(draw_mdps(*size), measure) for size in ((2, 1, 3), (3, 2, 5)))
+    mdp = mdp_of(case)
+    found = evaluate_one(mdp, case["policy"], belief(case))
+    q = op.member_values(mdp, found.values)
+    lowest_rank = jnp.min(ranks(q), axis=(1, 2))
+    true = jnp.argmax(lowest_rank)
+    outside = lowest_rank[true] >= case["subset_size"] * (1.0 - flaw)
+    slack = _single(mdp, mdp.models[true], case["policy"])[1] - found.objective
+    return Measured(slack * (1.0 - mdp.discount), outside, outside, case["subset_size"] * 1.0)
 
 
 @claim(
     "lower-bound-remark",
     "Strict lower bound (remark)",
+    draw_mdps(2, 1, 2),
     condition="T is in the ensemble",
     corrected="k = 1",
     control="k",
 )
-def lower_bound_remark(flaw: float) -> tuple[Variant, ...]:
+def lower_bound_remark(case: Case, flaw: float) -> Measured:
     """`eta(pi)` is a strict lower bound of `eta(pi, T)` whenever T is almost surely in the ensemble.
 
     Theorem 2 itself leaves `lambda gamma log k / (1 - gamma)`; strictness is not asked for here, equality counts as
     holding.
     """
-
-    def measure(case: Case) -> Measured:
-        mdp = mdp_of(case)
-        objective = evaluate_one(mdp, case["policy"], belief(case)).objective
-        slack = _single(mdp, mdp.models[0], case["policy"])[1] - objective
-        inside = case["subset_size"] <= 1 + flaw
-        return Measured(slack * (1.0 - mdp.discount), ALWAYS, inside, case["subset_size"] * 1.0)
-
-    return (Variant(draw_mdps(2, 1, 2), measure),)
+    mdp = mdp_of(case)
+    objective = evaluate_one(mdp, case["policy"], belief(case)).objective
+    slack = _single(mdp, mdp.models[0], case["policy"])[1] - objective
+    inside = case["subset_size"] <= 1 + flaw
+    return Measured(slack * (1.0 - mdp.discount), ALWAYS, inside, case["subset_size"] * 1.0)
 
 
-@claim("model-error", "Dynamics model error (lemma)", condition="|r| <= R_max", control="total variation")
-def model_error(flaw: float) -> tuple[Variant, ...]:
+@claim(
+    "model-error",
+    "Dynamics model error (lemma)",
+    draw_mdps(3, 2, 2),
+    condition="|r| <= R_max",
+    control="total variation",
+)
+def model_error(case: Case, flaw: float) -> Measured:
     """`|Q_T1 - Q_T2| <= 2 gamma R_max / (1 - gamma)^2 d_TV(T1, T2)`, with the largest total variation over (s, a)."""
+    mdp = mdp_of(case)
+    first, second = (_single(mdp, mdp.models[i], case["policy"])[0] for i in (0, 1))
+    distance = jnp.max(0.5 * jnp.sum(jnp.abs(mdp.models[0] - mdp.models[1]), axis=-1))
+    bound = 2.0 * mdp.discount * jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount) ** 2 * distance
+    slack = bound * (1.0 - flaw) - jnp.max(jnp.abs(first - second))
+    return Measured(slack * (1.0 - mdp.discount), ALWAYS, ALWAYS, distance)
 
-    def measure(case: Case) -> Measured:
-        mdp = mdp_of(case)
-        first, second = (_single(mdp, mdp.models[i], case["policy"])[0] for i in (0, 1))
-        distance = jnp.max(0.5 * jnp.sum(jnp.abs(mdp.models[0] - mdp.models[1]), axis=-1))
-        bound = 2.0 * mdp.discount * jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount) ** 2 * distance
-        slack = bound * (1.0 - flaw) - jnp.max(jnp.abs(first - second))
-        return Measured(slack * (1.0 - mdp.discount), ALWAYS, ALWAYS, distance)
 
-    return (Variant(draw_mdps(3, 2, 2), measure),)
+def _draw_truth(states: int, actions: int, rng: np.random.Generator, count: int) -> Case:
+    case = draw_mdps(states, actions, 3, largest=2)(rng, count)
+    other = dirichlet_models(rng, np.exp(rng.uniform(-3.0, 1.0, count)), (count, states, actions, states))
+    present = rng.uniform(size=count) < 0.5
+    truth = np.where(present[:, None, None, None], case["models"][:, 0], other)
+    return case | {"truth_model": truth, "present": present, "discount": rng.uniform(0.02, 0.95, count)}
 
 
 @claim(
     "theorem-2",
     "Theorem 2: pessimism gap",
+    *(functools.partial(_draw_truth, *size) for size in ((2, 1), (3, 2))),
     condition="tau is in the ensemble with probability 1 - delta",
     corrected="gamma >= 1/2",
     control="gamma",
 )
-def theorem_2(flaw: float) -> tuple[Variant, ...]:
+def theorem_2(case: Case, flaw: float) -> Measured:
     """`E_T[eta(pi) - eta(pi, tau)] <= 2 delta gamma^2 R_max d_max / (1 - gamma)^3 + lambda gamma log k / (1 - gamma)`.
 
     Two models are drawn from a pool of three; all ensembles are enumerated, so the expectation is exact. d_max is the
@@ -110,39 +116,28 @@ def theorem_2(flaw: float) -> tuple[Variant, ...]:
     (delta = 1). The proof bounds a one-step error by the many-step constant of the model-error lemma, which is the
     larger one only for gamma >= 1/2.
     """
+    mdp, hybrid, gamma = mdp_of(case), belief(case), case["discount"]
     members, probabilities = ensembles(3, 2)
 
-    def draw(states: int, actions: int, rng: np.random.Generator, count: int) -> Case:
-        case = draw_mdps(states, actions, 3, largest=2)(rng, count)
-        other = dirichlet_models(rng, np.exp(rng.uniform(-3.0, 1.0, count)), (count, states, actions, states))
-        present = rng.uniform(size=count) < 0.5
-        truth = np.where(present[:, None, None, None], case["models"][:, 0], other)
-        return case | {"truth_model": truth, "present": present, "discount": rng.uniform(0.02, 0.95, count)}
+    def one(chosen: Array) -> tuple[Array, Array]:
+        drawn = mdp._replace(models=mdp.models[chosen])
+        found = evaluate_one(drawn, case["policy"], hybrid)
+        order = jnp.argsort(op.member_values(drawn, found.values), axis=0)
+        low, high = (jnp.take_along_axis(drawn.models, order[i][None, ..., None], axis=0)[0] for i in (0, 1))
+        high = jnp.where(hybrid.subset_size > 1, high, low)
+        return found.objective, jnp.max(_to_segment(case["truth_model"], low, high))
 
-    def measure(case: Case) -> Measured:
-        mdp, hybrid, gamma = mdp_of(case), belief(case), case["discount"]
-
-        def one(chosen: Array) -> tuple[Array, Array]:
-            drawn = mdp._replace(models=mdp.models[chosen])
-            found = evaluate_one(drawn, case["policy"], hybrid)
-            order = jnp.argsort(op.member_values(drawn, found.values), axis=0)
-            low, high = (jnp.take_along_axis(drawn.models, order[i][None, ..., None], axis=0)[0] for i in (0, 1))
-            high = jnp.where(hybrid.subset_size > 1, high, low)
-            return found.objective, jnp.max(_to_segment(case["truth_model"], low, high))
-
-        objectives, distances = jax.vmap(one)(jnp.asarray(members))
-        holds_truth = case["present"] & jnp.any(jnp.asarray(members) == 0, axis=1)
-        delta = jnp.where(case["present"], 4.0 / 9.0, 1.0)
-        distance = jnp.max(jnp.where(holds_truth, 0.0, distances))
-        truth = _single(mdp, case["truth_model"], case["policy"])[1]
-        gap = jnp.sum(jnp.asarray(probabilities) * objectives) - truth
-        largest = jnp.max(jnp.abs(mdp.rewards))
-        far = 2.0 * delta * gamma**2 * largest * distance / (1.0 - gamma) ** 3
-        near = hybrid.temperature * gamma * jnp.log(hybrid.subset_size) / (1.0 - gamma)
-        slack = ((far + near) * (1.0 - flaw) - gap) * (1.0 - gamma)
-        return Measured(slack, ALWAYS, gamma >= 0.5, gamma)
-
-    return tuple(Variant(functools.partial(draw, *size), measure) for size in ((2, 1), (3, 2)))
+    objectives, distances = jax.vmap(one)(jnp.asarray(members))
+    holds_truth = case["present"] & jnp.any(jnp.asarray(members) == 0, axis=1)
+    delta = jnp.where(case["present"], 4.0 / 9.0, 1.0)
+    distance = jnp.max(jnp.where(holds_truth, 0.0, distances))
+    truth = _single(mdp, case["truth_model"], case["policy"])[1]
+    gap = jnp.sum(jnp.asarray(probabilities) * objectives) - truth
+    largest = jnp.max(jnp.abs(mdp.rewards))
+    far = 2.0 * delta * gamma**2 * largest * distance / (1.0 - gamma) ** 3
+    near = hybrid.temperature * gamma * jnp.log(hybrid.subset_size) / (1.0 - gamma)
+    slack = ((far + near) * (1.0 - flaw) - gap) * (1.0 - gamma)
+    return Measured(slack, ALWAYS, gamma >= 0.5, gamma)
 
 
 def _to_segment(point: Array, first: Array, second: Array) -> Array:
