@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from phyb.algorithms.combo import COMBO
     from phyb.algorithms.cql import CQL
     from phyb.algorithms.iql import IQL
+    from phyb.algorithms.mobile import MOBILE
     from phyb.algorithms.mopo import MOPO
     from phyb.algorithms.one_r_two_r import OneRTwoR
     from phyb.algorithms.oraac import ORAAC
@@ -78,6 +79,7 @@ _HOMES = {
     "phyb.algorithms.combo": ("COMBO",),
     "phyb.algorithms.cql": ("CQL",),
     "phyb.algorithms.iql": ("IQL",),
+    "phyb.algorithms.mobile": ("MOBILE",),
     "phyb.algorithms.mopo": ("MOPO",),
     "phyb.algorithms.one_r_two_r": ("OneRTwoR",),
     "phyb.algorithms.oraac": ("ORAAC",),
@@ -110,6 +112,7 @@ __all__ = [
     "COMBO",
     "CQL",
     "IQL",
+    "MOBILE",
     "MOPO",
     "ORAAC",
     "PMDB",

@@ -37,6 +37,7 @@ def test_more_rows_columns_and_members_need_more():
         ("phyb-search", {"policy_candidates": 480}),
         ("mopo", {"rollout_starts": 50_000}),
         ("rambo", {"rollout_rounds": 50}),
+        ("mobile", {"inconsistency_samples": 100}),
     ],
 )
 def test_an_algorithm_says_what_its_own_settings_cost(name, more):

@@ -1,8 +1,9 @@
-"""Soft actor-critic on logged and imagined rows: what MOPO, COMBO, RAMBO and 1R2R have in common (MBPO, offline).
+"""Soft actor-critic on logged and imagined rows, MBPO made offline: what most model-based algorithms here share.
 
 Every `rollout_every` updates, short rollouts of the policy through the best models, from logged states, go to a replay
 buffer. Each update of SAC takes a share of logged rows and the rest from the buffer. An algorithm changes what a
-rollout's step is (`step`), what is added to the critics' loss (`penalty`), or what is done before and after.
+rollout's step is (`step`), what is taken off the critics' targets (`charge`) or added to their loss (`penalty`), or
+what is done before and after.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from phyb.algorithms.phyb_presets import TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
-from phyb.fields import Count, Fraction, Positive, Whole
+from phyb.fields import Count, Fraction, NonNegative, Positive, Whole
 from phyb.policy.actor import Actor
 from phyb.policy.cloning import clone
 from phyb.policy.critics import Critics
@@ -34,8 +35,9 @@ class ModelConfig(CriticConfig):
     """Settings of SAC on logged and imagined rows."""
 
     actor_learning_rate: Positive = 1e-4
-    temperature_learning_rate: Positive = 1e-4
-    """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
+    temperature_learning_rate: NonNegative = 1e-4
+    """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions. 0
+    leaves the temperature as it is at the start."""
     initial_temperature: Positive = 1.0
     """Weight of entropy at the start, in the units of the rewards; it is learned from there on."""
     clone_steps: Whole = 0
@@ -186,6 +188,16 @@ class ModelSAC(Algorithm[Config, ModelState]):
         world = problem.learned_world()
         return elite_step(world, elite_members(world.pool, self.config.elites))(key, observations, actions, alive)
 
+    def charge(
+        self, key: PRNGKeyArray, agent: SACState, problem: Problem, imagined: Rows
+    ) -> Float[Array, " rows"] | None:
+        """What the target of each imagined row is lowered by, in the critics' units; rows are those of the buffer."""
+        return None
+
+    def lowest_target(self, problem: Problem) -> Float[Array, ""] | None:
+        """Targets of the critics below it count as it, in their units."""
+        return None
+
     def penalty(
         self, key: PRNGKeyArray, agent: SACState, logged: Rows, imagined: Rows
     ) -> Callable[[Critics], Array] | None:
@@ -216,19 +228,24 @@ class ModelSAC(Algorithm[Config, ModelState]):
             state.buffer,
         )
         logged = critic_rows(problem, problem.sample(logged_key, cfg.real_rows), cfg)
-        imagined = critic_rows(problem, buffer.sample(imagined_key, cfg.batch_size - cfg.real_rows), cfg)
+        drawn = buffer.sample(imagined_key, cfg.batch_size - cfg.real_rows)
+        imagined = critic_rows(problem, drawn, cfg)
+        charge = self.charge(penalty_key, state.sac, problem, drawn)
+        charged = imagined if charge is None else imagined._replace(rewards=imagined.rewards - charge)
         after, metrics = sac.learn(
             self._optimizers,
             state.sac,
             learn_key,
-            jax.tree.map(lambda *parts: jnp.concatenate(parts), logged, imagined),
+            joined(logged, charged),
             discount=problem.discount,
             target_rate=cfg.target_rate,
             backup_entropy=self.backup_entropy,
+            lowest_target=self.lowest_target(problem),
             penalty=self.penalty(penalty_key, state.sac, logged, imagined),
         )
         del metrics["target"]
         units = problem.reward_scale / reward_factor(problem, cfg.reward_units)
+        metrics |= {} if charge is None else {"charge": jnp.mean(charge) * units}
         metrics |= {
             "q_logged": _mean_value(after.critics, logged) * units,
             "q_imagined": _mean_value(after.critics, imagined) * units,
@@ -236,6 +253,11 @@ class ModelSAC(Algorithm[Config, ModelState]):
             "imagined_end": jnp.mean(imagined.terminated),
         }
         return ModelState(after, buffer, key, state.step + 1), metrics
+
+
+def joined(*batches: Rows) -> Rows:
+    """The rows of several batches in one."""
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches)
 
 
 def _mean_value(critics: Critics, rows: Rows) -> Float[Array, ""]:

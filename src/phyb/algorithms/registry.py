@@ -113,6 +113,13 @@ ALGORITHMS: dict[str, Entry] = {
         "phyb.algorithms.rambo:RAMBO",
         "model-based",
     ),
+    "mobile": Entry(
+        "MOBILE",
+        "soft actor-critic on imagined rollouts, with values lowered where the models do not agree about them",
+        "Model-Bellman Inconsistency for Model-based Offline Reinforcement Learning, 2023",
+        "phyb.algorithms.mobile:MOBILE",
+        "model-based",
+    ),
 }
 """What is said about each algorithm: those of the library, and those that were registered."""
 

@@ -173,6 +173,7 @@ def learn(
     target_rate: float,
     target_entropy: float | None = None,
     backup_entropy: bool = True,
+    lowest_target: Array | None = None,
     penalty: Callable[[Critics], Array] | None = None,
     actor_objective: ActorObjective = actor_loss,
 ) -> tuple[SACState, Metrics]:
@@ -187,6 +188,7 @@ def learn(
         target_rate: how far the target critics follow.
         target_entropy: entropy the temperature steers to; None is minus the number of action columns.
         backup_entropy: whether the successor's value counts its entropy.
+        lowest_target: targets below it count as it.
         penalty: added to the critics' loss `sum_j mean (Q_j - y)^2 / 2`, and told as "penalty".
         actor_objective: in place of `actor_loss`.
     """
@@ -197,6 +199,7 @@ def learn(
     next_values = state.target_critics(rows.next_observations, next_actions)
     entropy_price = temperature if backup_entropy else jnp.zeros(())
     target = soft_target(rows.rewards, rows.terminated, next_values, next_log_density, entropy_price, discount)
+    target = target if lowest_target is None else jnp.maximum(target, lowest_target)
 
     def objective(critics: Critics) -> tuple[Array, Metrics]:
         error = critic_loss(critics, rows, target)
