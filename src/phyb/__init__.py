@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from phyb.algorithms.td3bc import TD3BC
     from phyb.data.files import load_log, save_log
     from phyb.data.log import Log
+    from phyb.data.record import record
     from phyb.deploy.export import export
     from phyb.dynamics.fit import PoolConfig, fit_pool
     from phyb.dynamics.pool import Pool
@@ -93,6 +94,7 @@ _HOMES = {
     "phyb.algorithms.td3bc": ("TD3BC",),
     "phyb.data.files": ("load_log", "save_log"),
     "phyb.data.log": ("Log",),
+    "phyb.data.record": ("record",),
     "phyb.deploy.export": ("export",),
     "phyb.dynamics.fit": ("PoolConfig", "fit_pool"),
     "phyb.dynamics.pool": ("Pool",),
@@ -151,6 +153,7 @@ __all__ = [
     "make_problem",
     "open_run",
     "preset",
+    "record",
     "register_actor",
     "register_algorithm",
     "register_model",

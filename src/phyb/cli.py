@@ -46,20 +46,21 @@ class NoModels:
 class Train(Generic[Models, Agent]):
     """Train an algorithm on a log and evaluate the policy.
 
-    DATA is a built-in task (liquidation), a log file (.hdf5 in D4RL layout, or .npz) or minari:ID from the local
-    cache. Stages: collect or load the log, train the pool of models, optimise the policy, evaluate it, write the
-    report. Everything lands in one run folder; trained pools are also kept in a cache, so that the same log and
-    settings never train them twice.
+    DATA is a built-in task (liquidation), a log file (.hdf5 in D4RL layout, .npz, .csv, .parquet), minari:ID from the
+    local cache, a folder of logs, or several of them, which are one log. Stages: collect or load the log, train the
+    pool of models, optimise the policy, evaluate it, write the report. Everything lands in one run folder; trained
+    pools are also kept in a cache, so that the same log and settings never train them twice.
 
     Try:  phyb train liquidation --seed 1
     or:   phyb train hopper-medium.hdf5 --env Hopper-v5 --out runs/hopper
     or:   phyb train mylog.npz --subset-size 3 --steps 50000
+    or:   phyb train hopper-medium.hdf5 hopper-expert.hdf5
     or:   phyb train liquidation --algorithm bc
     and:  phyb train --algorithm bc --help  for the settings of another algorithm
     """
 
-    data: Annotated[Positional[str], arg(metavar="DATA")]
-    """Built-in task or path of a log file."""
+    data: Annotated[Positional[tuple[str, ...]], arg(metavar="DATA...")]
+    """Built-in task or paths of log files."""
     env: str | None = None
     """Gymnasium id of a simulator to evaluate the policy in (module:id imports the module first). Without it the policy
     is trained all the same and evaluated under the belief only."""
@@ -92,6 +93,11 @@ class Train(Generic[Models, Agent]):
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
 
     @property
+    def source(self) -> str | tuple[str, ...]:
+        """What is trained on."""
+        return self.data[0] if len(self.data) == 1 else self.data
+
+    @property
     def settings(self) -> Settings:
         """Every setting."""
         return Settings(self.pool if isinstance(self.pool, PoolConfig) else None, self.agent, self.training)
@@ -101,7 +107,7 @@ class Train(Generic[Models, Agent]):
         from phyb.report.tables import result_table
 
         run = find(self.algorithm)(self.settings, preset=self.preset).fit(
-            self.data,
+            self.source,
             env=self.env,
             task=self.task,
             dataset=self.dataset,
@@ -178,11 +184,13 @@ def parse(arguments: list[str]) -> Any:
     words = [word for word in arguments if word not in ("-h", "--help")]
     chosen, _ = tyro.cli(Choices, args=words[1:], return_unknown_args=True, prog="phyb train")
     general = preset(chosen.preset, chosen.algorithm)
-    data = _parse(words, chosen, general, "").data
-    env_id, recorded = log_origin(data) if data else (None, None)
+    found = _parse(words, chosen, general, ())
+    env_id, recorded = log_origin(found.source) if found.data else (None, None)
     task = choose_task(env_id, chosen.env, chosen.task).task
     usual = preset(chosen.preset, chosen.algorithm, task, chosen.dataset or dataset_of(task, recorded))
     command = _parse(arguments, chosen, usual, tyro.MISSING)
+    if not command.data:
+        raise UsageError("train: DATA is missing: name a log file, or a built-in task, as in: phyb train liquidation")
     if Choices(*(getattr(command, field.name) for field in dataclasses.fields(Choices))) != chosen:
         raise UsageError("train: an option stands where it can be read in two ways; write it as --option=value.")
     if chosen.dataset and chosen.preset != "paper":

@@ -24,6 +24,7 @@ from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, cache_predictions, make_problem, prediction_bytes
 from phyb.algorithms.registry import find
 from phyb.algorithms.settings import Settings, dataset_of
+from phyb.data.files import LogFiles
 from phyb.data.log import Log
 from phyb.data.validate import validate
 from phyb.dynamics.cache import cache_folder, cached_pool
@@ -72,7 +73,7 @@ _MEMORY_ADVICE = (
 
 def fit(
     algorithm: Algorithm[Any, Any],
-    data: str | os.PathLike[str] | Log,
+    data: LogFiles | Log,
     *,
     env: str | None = None,
     task: str | None = None,
@@ -130,7 +131,7 @@ def fit(
 
 
 def train(
-    data: str | os.PathLike[str] | Log,
+    data: LogFiles | Log,
     algorithm: str = "phyb",
     *,
     settings: Any = None,
@@ -153,7 +154,7 @@ def _find_classes(settings: Settings) -> None:
 
 
 def _open(
-    data: str | os.PathLike[str] | Log,
+    data: LogFiles | Log,
     algorithm: Algorithm[Any, Any],
     seed: int,
     rows_in: RowsIn,
@@ -218,11 +219,16 @@ def _seconds_before(folder: RunFolder) -> dict[str, float]:
         return {}
 
 
-def _name_of(data: str | os.PathLike[str] | Log) -> str:
+def _name_of(data: LogFiles | Log) -> str:
     if isinstance(data, Log):
         return (data.env_id or "log").replace("/", "-").lower()
-    name = str(data).removeprefix("minari:")
-    return Path(name).stem if Path(name).suffix else name.replace("/", "-")
+    if isinstance(data, str | os.PathLike):
+        if os.path.isdir(data):
+            return Path(data).resolve().name
+        name = str(data).removeprefix("minari:")
+        return Path(name).stem if Path(name).suffix else name.replace("/", "-")
+    first, *others = [_name_of(word) for word in data]
+    return first if not others else f"{first}-and-{others[0] if len(others) == 1 else f'{len(others)}-more'}"
 
 
 def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[HoldoutCheck]]:

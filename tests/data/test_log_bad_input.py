@@ -167,7 +167,7 @@ def test_a_newer_format_is_refused(tmp_path, suffix):
 def test_paths_that_cannot_be_logs(tmp_path, suffix):
     refused(tmp_path / f"none{suffix}", "no such file")
     (tmp_path / f"folder{suffix}").mkdir()
-    refused(tmp_path / f"folder{suffix}", "not a file")
+    refused(tmp_path / f"folder{suffix}", "folder without logs")
     (tmp_path / f"empty{suffix}").touch()
     refused(tmp_path / f"empty{suffix}", "empty (0 bytes)")
     (tmp_path / f"text{suffix}").write_text("time,price\n0,1\n")

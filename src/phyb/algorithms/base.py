@@ -24,6 +24,7 @@ from phyb.policy.policy import Policy
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from phyb.data.files import LogFiles
     from phyb.data.log import Log
     from phyb.training.run import Run
 
@@ -109,7 +110,7 @@ class Algorithm(Generic[Config, State]):
 
     def fit(
         self,
-        data: str | os.PathLike[str] | Log,
+        data: LogFiles | Log,
         *,
         env: str | None = None,
         task: str | None = None,
@@ -125,7 +126,8 @@ class Algorithm(Generic[Config, State]):
         """Train on a log and evaluate the policy; everything lands in one run folder.
 
         Args:
-            data: the name of a built-in task ("liquidation"), the path of a log file, or a `Log`.
+            data: the name of a built-in task ("liquidation"), the path of a log file or of a folder of them, a list of
+                files that are one log, or a `Log`.
             env: Gymnasium id of a simulator to evaluate in; without it the policy is evaluated under the belief only.
             task: what the log is about, if neither its own env_id nor `env` says so. It decides the task's part of the
                 preset, how episodes end, and the discount.

@@ -19,17 +19,18 @@ class Describe:
     """Show what is in a log: sizes, ranges, episodes, returns, terminals and timeouts, anything suspicious.
 
     Try:  phyb data describe hopper-medium.hdf5
+    or:   phyb data describe hopper-medium.hdf5 hopper-expert.hdf5
     """
 
-    file: Positional[Path]
-    """Log file, .hdf5 in D4RL layout or .npz."""
+    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE...")]
+    """Log files (.hdf5 in D4RL layout, .npz, .csv, .parquet), a folder of them, or minari:ID; several are one log."""
 
     def run(self, console: Console) -> None:
         """Load, check and print."""
         from phyb.data.describe import describe, render
         from phyb.data.files import load_log
 
-        render(describe(load_log(self.file), str(self.file)), console)
+        render(describe(load_log(self.files), ", ".join(self.files)), console)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from phyb.data.files import find_log_file, read_log
+from phyb.data.files import LogFiles, find_log_file, log_files, read_log
+from phyb.data.join import join_logs
 from phyb.data.log import FIELDS, Log
 from phyb.errors import BusyError, DataError
 from phyb.storage.files import read_json, write_json
@@ -31,7 +31,7 @@ NOTE = "log.json"
 
 
 def log_on_disk(
-    path: str | os.PathLike[str],
+    path: LogFiles,
     folder: Path,
     action_bounds: tuple[ArrayLike, ArrayLike] | None = None,
     waiting: Callable[[str], None] | None = None,
@@ -39,7 +39,7 @@ def log_on_disk(
     """The log of a file, its numbers on disk below `folder`; found there if an earlier call left them.
 
     Args:
-        path: a log file, or `minari:ID`.
+        path: a log file, `minari:ID`, a folder or several of them; each file and the log of all are kept.
         folder: where the numbers of logs are kept, each in a folder named by a hash of the log file.
         action_bounds: see `phyb.data.load_log`.
         waiting: called each second with the reason why nothing happens while another process writes the same log.
@@ -48,18 +48,29 @@ def log_on_disk(
         DataError: the file is not a usable log.
         StorageError: the numbers cannot be written.
     """
-    with open(find_log_file(path), "rb") as file:
+    files = log_files(path)
+    if len(files) > 1:
+        parts = [log_on_disk(file, folder, action_bounds, waiting) for file in files]
+        about = [[file, part.fingerprint()] for file, part in zip(files, parts, strict=True)]
+        place = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
+        return _kept(place, lambda: join_logs(parts, files, place), waiting)
+    with open(find_log_file(files[0]), "rb") as file:
         content = hashlib.file_digest(file, "sha256")
     if action_bounds is not None:
         content.update(repr([np.asarray(bound, np.float32).tolist() for bound in action_bounds]).encode())
     place = folder / content.hexdigest()[:32]
+    return _kept(place, lambda: read_log(files[0], action_bounds, place), waiting)
+
+
+def _kept(place: Path, make: Callable[[], Log], waiting: Callable[[str], None] | None) -> Log:
+    """The log in a folder, made and put there unless it is there."""
     while True:
         try:
             with locked(place):
                 try:
                     return open_log(place)
                 except DataError:  # not there, or damaged
-                    return _write_anew(path, place, action_bounds)
+                    return _write_anew(make, place)
         except BusyError as error:
             if waiting is None:
                 raise
@@ -67,10 +78,10 @@ def log_on_disk(
             time.sleep(1.0)
 
 
-def _write_anew(path: str | os.PathLike[str], place: Path, action_bounds: tuple[ArrayLike, ArrayLike] | None) -> Log:
+def _write_anew(make: Callable[[], Log], place: Path) -> Log:
     _clear(place)
     try:
-        return put_on_disk(read_log(path, action_bounds, place), place)
+        return put_on_disk(make(), place)
     except BaseException:
         _clear(place)  # a log that was refused, or half of one, must not fill the disk
         raise

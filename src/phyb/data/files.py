@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,19 @@ from numpy.typing import ArrayLike
 
 from phyb.data._assemble import assemble, to_float32
 from phyb.data._limits import problem, unreadable
-from phyb.data.formats import LogFormat, LogHeader, format_of
+from phyb.data.formats import FORMATS, LogFormat, LogHeader, format_of, names_log
+from phyb.data.join import join_headers, join_logs
 from phyb.data.log import FIELDS, Log
 from phyb.data.validate import check
 from phyb.errors import PhybError
 from phyb.storage.files import atomic_path
 
+LogFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A file, a folder of files, or several of them."""
+
 
 def load_log(
-    path: str | os.PathLike[str],
+    path: LogFiles,
     *,
     action_bounds: tuple[ArrayLike, ArrayLike] | None = None,
     rows_in: str | os.PathLike[str] | None = None,
@@ -33,21 +37,49 @@ def load_log(
     the reader assumes is in `provenance["assumed"]`.
 
     Arguments:
-        path: a file ending in .hdf5, .h5 or .npz, or `minari:ID` for a data set in the local cache of Minari.
+        path: a file ending in .hdf5, .h5, .npz, .csv or .parquet, or `minari:ID` for a data set in the local cache of
+            Minari. Several of them, or a folder, are read as one log, in the order given or by name; episodes stay
+            whole.
         action_bounds: lowest and highest action, for instance of the environment's action space; they win
             over those in the file. With neither, actions must lie in [-1, 1].
         rows_in: a folder for the numbers of a log that is larger than memory: they are written there, once, and read
             from there when they are needed; the next call finds them. None keeps them in memory.
 
     Raises:
-        DataError: the file is missing, damaged, or not a usable log; the message names file, field and row.
+        DataError: a file is missing, damaged, or not a usable log; the message names file, field and row. Or files do
+            not belong together; the message names both.
         StorageError: the numbers cannot be written to `rows_in`.
     """
     if rows_in is not None:
         from phyb.data.disk import log_on_disk  # which calls this function
 
         return log_on_disk(path, Path(rows_in), action_bounds)
-    return read_log(path, action_bounds, None)
+    files = log_files(path)
+    return join_logs([read_log(file, action_bounds, None) for file in files], files)
+
+
+def log_files(data: LogFiles) -> list[str]:
+    """The single files that make a log; of a folder, all that end as logs do, by name.
+
+    Raises:
+        DataError: a folder holds no log, or a file is given twice.
+    """
+    files: list[str] = []
+    for word in [data] if isinstance(data, str | os.PathLike) else data:
+        if not os.path.isdir(word):
+            files.append(str(word))
+            continue
+        inside = sorted(str(path) for path in Path(word).iterdir() if names_log(path.name) and path.is_file())
+        if not inside:
+            suffixes = ", ".join(name for name in FORMATS.names() if name.startswith("."))
+            raise problem(str(word), None, "is a folder without logs", f"A log is a file ending in {suffixes}")
+        files += inside
+    if not files:
+        raise problem("the log", None, "no file is given", "Name at least one")
+    twice = next((file for place, file in enumerate(files) if file in files[:place]), None)
+    if twice is not None:
+        raise problem(twice, None, "is given twice", "Its rows would count double; name it once")
+    return files
 
 
 def read_log(
@@ -61,18 +93,23 @@ def read_log(
     return assemble(content, source, action_bounds)
 
 
-def log_header(path: str | os.PathLike[str]) -> LogHeader | None:
-    """What a file says about its log: sizes, env_id, data set. No row is read; the name of the file plays no part.
+def log_header(path: LogFiles) -> LogHeader | None:
+    """What files say about their log: sizes, env_id, data set. No row is read; the name of a file plays no part.
 
     Files without `next_observations` have fewer rows once they are read: the last of each episode is dropped.
 
     Returns:
-        None if the format of the file cannot say.
+        None if the format of a file cannot say.
 
     Raises:
-        DataError: the file is missing, or not a log.
+        DataError: a file is missing, or not a log.
     """
-    source, file = str(path), find_log_file(path)
+    files = log_files(path)
+    return join_headers([_header(file) for file in files], files)
+
+
+def _header(source: str) -> LogHeader | None:
+    file = find_log_file(source)
     stored = format_of(source)
     with _reading(stored, source):
         return stored.header(file, source)

@@ -15,7 +15,7 @@ import numpy as np
 from phyb.algorithms.base import Algorithm
 from phyb.data.collect import collect_liquidation
 from phyb.data.disk import log_on_disk, put_on_disk
-from phyb.data.files import load_log, log_header
+from phyb.data.files import LogFiles, load_log, log_files, log_header
 from phyb.data.formats import names_log
 from phyb.data.log import Log
 from phyb.envs import rewards
@@ -31,7 +31,7 @@ BUILT_IN = "liquidation"
 """The task whose log is collected when it is asked for."""
 
 
-def log_origin(data: str | os.PathLike[str] | Log) -> tuple[str | None, str | None]:
+def log_origin(data: LogFiles | Log) -> tuple[str | None, str | None]:
     """The env_id and the kind or data set that a log itself records; no row is read, and no file name counts.
 
     Raises:
@@ -42,19 +42,20 @@ def log_origin(data: str | os.PathLike[str] | Log) -> tuple[str | None, str | No
         return data.env_id, kind if isinstance(kind, str) else None
     if str(data) == BUILT_IN:
         return ENV_ID, None
-    header = log_header(data) if names_log(str(data)) else None
+    named = not isinstance(data, str | os.PathLike) or names_log(str(data)) or os.path.isdir(data)
+    header = log_header(data) if named else None
     return (None, None) if header is None else (header.env_id, header.dataset)
 
 
 def open_log(
-    data: str | os.PathLike[str] | Log,
+    data: LogFiles | Log,
     algorithm: Algorithm[Any, Any],
     seed: int,
     rows_in: RowsIn,
     cache: Path,
     waiting: Callable[[str], None] = lambda reason: None,
 ) -> Log:
-    """The log of a built-in task, of a file or as it is given.
+    """The log of a built-in task, of files or as it is given.
 
     Raises:
         UsageError: there is no such task or file.
@@ -64,13 +65,14 @@ def open_log(
         return data
     if str(data) == BUILT_IN:
         return collect_liquidation(algorithm.settings.training.transitions, seed)
-    if not Path(data).suffix and not Path(data).exists() and not str(data).startswith("minari:"):
-        raise UsageError(
-            f"{data}: there is no such task or file. Built-in tasks: {BUILT_IN}. "
-            "Or give a log file (.hdf5 in D4RL layout, or .npz), or minari:ID."
-        )
-    log = load_rows(data, rows_in, algorithm, cache, waiting)
-    return dataclasses.replace(log, provenance={**log.provenance, "path": str(data)})
+    for word in [data] if isinstance(data, str | os.PathLike) else data:
+        if not Path(word).suffix and not Path(word).exists() and not str(word).startswith("minari:"):
+            raise UsageError(
+                f"{word}: there is no such task or file. Built-in tasks: {BUILT_IN}, which stands alone. "
+                "Or give log files (.hdf5 in D4RL layout, .npz, .csv, .parquet), a folder of them, or minari:ID."
+            )
+    log, files = load_rows(data, rows_in, algorithm, cache, waiting), log_files(data)
+    return dataclasses.replace(log, provenance={**log.provenance, "path": files[0] if len(files) == 1 else files})
 
 
 def with_rewards(log: Log, reward: str, warn: Callable[[str], None] = lambda text: None) -> Log:
@@ -109,13 +111,13 @@ def choose_termination(
 
 
 def load_rows(
-    path: str | os.PathLike[str],
+    path: LogFiles,
     rows_in: RowsIn,
     algorithm: Algorithm[Any, Any],
     cache: Path,
     waiting: Callable[[str], None],
 ) -> Log:
-    """The log of a file. On disk, its numbers are kept below `cache`, for all runs on the same file.
+    """The log of files. On disk, its numbers are kept below `cache`, for all runs on the same files.
 
     Raises:
         MemoryShortError: rows in memory are asked for, and cannot fit.

@@ -16,6 +16,7 @@ from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, make_problem
 from phyb.algorithms.registry import load
 from phyb.algorithms.settings import Settings
+from phyb.data.files import LogFiles
 from phyb.data.log import Log
 from phyb.dynamics import cache as pools
 from phyb.dynamics.pool import Pool
@@ -46,7 +47,7 @@ class Run:
         folder: str | os.PathLike[str],
         *,
         name: str | None = None,
-        data: str | os.PathLike[str] | Log | None = None,
+        data: LogFiles | Log | None = None,
         cache: str | os.PathLike[str] | None = None,
         console: Console | None = None,
         algorithm: Algorithm[Any, Any] | None = None,
@@ -127,7 +128,8 @@ class Run:
     @functools.cached_property
     def log(self) -> Log:
         """The log the run was trained on, with its own reward; anything else is refused."""
-        path = text(mapping(self.config["data"].get("provenance")).get("path"))
+        path = mapping(self.config["data"].get("provenance")).get("path")
+        path = [str(file) for file in path] if isinstance(path, list) else text(path)
         built_in = self.config.get("task") == BUILT_IN and not path
         source = self.data if self.data is not None else path or (BUILT_IN if built_in else None)
         if source is None:
@@ -219,7 +221,7 @@ def open_run(
     folder: str | os.PathLike[str],
     *,
     name: str | None = None,
-    data: str | os.PathLike[str] | Log | None = None,
+    data: LogFiles | Log | None = None,
     cache: str | os.PathLike[str] | None = None,
     console: Console | None = None,
 ) -> Run:
