@@ -1,5 +1,6 @@
 """Parts of the report on their own: reading, axes, colours, and the map of the liquidation policy."""
 
+import itertools
 import math
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from phyb.envs.oracle import solve
 from phyb.networks import Standardizer
 from phyb.report.elements import duration, show
 from phyb.report.figures import curve_panel, mean_by_rank
+from phyb.report.html import DARK
 from phyb.report.policy_map import map_policy, price_law
 from phyb.report.pool_figures import calibration_panel, worst_calibrated
 from phyb.report.style import COLORS, log_ticks, short_number
@@ -109,3 +111,29 @@ def test_the_price_law_is_that_of_the_simulator():
         assert states[:, 2].mean() == pytest.approx(mean[time], abs=0.03)
         assert states[:, 2].std() == pytest.approx(std[time], rel=0.05)
         states, _, _ = transition(states, np.zeros((len(states), 1)), rng.standard_normal(len(states)))
+
+
+CONFUSION = {
+    "usual sight": np.eye(3),
+    "no red cones": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "no green cones": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "no blue cones": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
+}
+"""What linear RGB turns into with a kind of cones missing (Machado, Oliveira and Fernandes, 2009)."""
+
+
+def lab(color, sight):
+    code = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(code <= 0.04045, code / 12.92, ((code + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ np.clip(np.array(sight) @ linear, 0, 1) / to_xyz.sum(axis=1)
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("palette", [COLORS, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("sight", CONFUSION)
+def test_colours_of_curves_differ_for_every_kind_of_sight(palette, sight):
+    curves = ["true", "belief", "optimum", "behaviour", "extra"]
+    seen = [lab(palette[name], CONFUSION[sight]) for name in curves]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 20

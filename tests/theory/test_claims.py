@@ -214,7 +214,7 @@ def test_the_command_writes_json_and_a_page(capsys, tmp_path):
     page = (tmp_path / "verify.html").read_text()
     assert "<svg" in page
     assert "<code>lambda &gt;= Delta_max</code>" in page
-    assert "http" not in page
+    assert "://" not in page
     assert (tmp_path / "figures" / "isotonicity.svg").exists()
 
 

@@ -109,21 +109,33 @@ class Select:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Write report.html of a run folder anew, also of one that is still running.
+    """Write report.html of a run folder anew, also of one that is still running; or lay two runs over each other.
 
     Try:  phyb report runs/liquidation-phyb-seed0
+    or:   phyb report runs/liquidation-phyb-seed0 runs/liquidation-cql-seed0 --out phyb-and-cql.html
     """
 
-    run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run folder."""
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN]")]
+    """One run folder, or two to compare."""
+    out: Path | None = None
+    """Page to write, replaced if it is there; by default report.html in the run folder, and comparison.html in the
+    current folder for two runs."""
 
     def run(self, console: Console) -> None:
         """Write the page and say where it is."""
+        from phyb.report.comparison import write_comparison
         from phyb.report.page import write_report
         from phyb.training.folder import RunFolder
 
-        RunFolder(self.run_folder).read_config()
-        console.print(f"Report: {write_report(self.run_folder).resolve()}", highlight=False, soft_wrap=True)
+        for folder in self.runs:
+            RunFolder(folder).read_config()
+        if len(self.runs) == 1:
+            page = write_report(self.runs[0], self.out)
+        elif len(self.runs) == 2:
+            page = write_comparison(*self.runs, self.out or "comparison.html")
+        else:
+            raise UsageError(f"report: found {len(self.runs)} run folders, expected one or two.")
+        console.print(f"Report: {page.resolve()}", highlight=False, soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True)

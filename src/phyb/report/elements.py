@@ -62,16 +62,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, strong: int | N
 def settings_block(title: str, values: Mapping[str, Any]) -> str:
     """A titled list of names and values."""
     rows = "".join(
-        f"<div><dt>{escape(str(name))}</dt><dd>{escape(_plain(value))}</dd></div>" for name, value in values.items()
+        f"<div><dt>{escape(str(name))}</dt><dd>{escape(plain(value))}</dd></div>" for name, value in values.items()
     )
     return f'<section class="group"><h3>{escape(title)}</h3><dl>{rows}</dl></section>'
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """A setting as people write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(_plain(item) for item in value) or "none"
+        return ", ".join(plain(item) for item in value) or "none"
     return "none" if value is None else str(value)
 
 
@@ -101,6 +102,12 @@ def figure(panel: Panel, *, with_legend: bool = True) -> str:
     """A picture with its title and legend."""
     keys = legend(panel.legend) if with_legend else ""
     svg = panel.svg.replace("<svg ", f'<svg role="img" aria-label="{escape(panel.alt)}" ', 1)
+    if panel.curves:
+        title, curves = escape(f"Values of {panel.title}, by arrow keys"), escape(panel.curves)
+        svg = (
+            f'<div class="plot" tabindex="0" role="group" aria-label="{title}" data-curves="{curves}">{svg}'
+            '<output aria-live="polite" hidden></output></div>'
+        )
     return f"<figure><figcaption>{escape(panel.title)}{keys}</figcaption>{svg}</figure>"
 
 

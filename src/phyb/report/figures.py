@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from phyb.report.reading import reading
 from phyb.report.style import COLORS, Key, Panel, drawing, steps_axis, to_svg, value_axis
 from phyb.training.records import Record, number, numbers, series, thinned
 
@@ -55,9 +56,10 @@ def curve_panel(
         value_axis(axes, "y", seen, log=log)
         steps_axis(axes, np.concatenate([each[3] for each in found]), steps_label)
         svg = to_svg(figure, title)
+        shown = reading(axes, steps_label, [(label, color, x, y) for label, color, _, x, y in found])
     ends = "; ".join(f"{label} from {v[0]:.4g} to {v[-1]:.4g}" for label, _, _, _, v in found)
     marks = "".join(f"; {label} at {value:.4g}" for label, value, _ in lines_at)
-    return Panel(title, svg, f"{title}, {unit} over {steps_label}: {ends}{marks}.", legend)
+    return Panel(title, svg, f"{title}, {unit} over {steps_label}: {ends}{marks}.", legend, shown)
 
 
 def _draw_curve(axes: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None:
@@ -107,8 +109,9 @@ def rank_panel(lines: Sequence[Record]) -> Panel | None:
         axes.grid(False, axis="x")
         value_axis(axes, "y", np.concatenate([heights for _, _, heights in groups]))
         svg = to_svg(figure, title)
+        shown = reading(axes, "rank", [(label, color, np.arange(1.0, len(y) + 1), y) for label, color, y in groups])
     rows = "; ".join(f"{label}: " + ", ".join(f"{v:.2f}" for v in heights) for label, _, heights in groups)
-    return Panel(title, svg, f"{title}. {rows}.", [Key(label, color, "bar") for label, color, _ in groups])
+    return Panel(title, svg, f"{title}. {rows}.", [Key(label, color, "bar") for label, color, _ in groups], shown)
 
 
 def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: float | None) -> list[Panel]:

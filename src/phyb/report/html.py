@@ -1,25 +1,27 @@
-"""The frame of a self-contained HTML page: no scripts, nothing loaded from elsewhere, light and dark colours."""
+"""The frame of a self-contained HTML page: nothing loaded from elsewhere, light and dark colours."""
 
 from __future__ import annotations
 
+from phyb.report.reading import POLICY, SCRIPT
 from phyb.report.style import COLORS
 
-_DARK = {
+DARK = {
     "ink": "#e8ecf2",
     "muted": "#a7b1c0",
     "grid": "#343d4a",
-    "true": "#5fb2f2",
-    "belief": "#f2945c",
-    "optimum": "#45c99a",
-    "behaviour": "#98a2b0",
-    "extra": "#bd9bf0",
+    "true": "#4d9dff",
+    "belief": "#ee9444",
+    "optimum": "#2ee3a6",
+    "behaviour": "#747981",
+    "extra": "#e6b8ef",
 }
 
 _CSS = """
 :root { color-scheme: light dark; --page: #f6f7f9; --paper: #ffffff; %(light)s }
 @media (prefers-color-scheme: dark) { :root { --page: #12161c; --paper: #1b212a; %(dark)s } }
 * { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%%; scroll-behavior: smooth; }
+html { -webkit-text-size-adjust: 100%%; }
+@media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth; } }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main, header { max-width: 72rem; margin: 0 auto; padding: 0 1rem; }
@@ -34,6 +36,14 @@ nav a { color: var(--true); text-decoration: none; padding: .2rem 0; }
 nav a:hover { text-decoration: underline; }
 main > section { background: var(--paper); border: 1px solid var(--grid); border-radius: .7rem;
   padding: 1.2rem; margin-bottom: 1.2rem; scroll-margin-top: .6rem; }
+.verdict { font-size: 1.2rem; line-height: 1.4; font-weight: 600; max-width: none; margin-bottom: 1rem;
+  padding-left: .8rem; border-left: .3rem solid var(--kind); }
+.verdict::before { color: var(--kind); margin-right: .5rem; }
+.good { --kind: var(--optimum); } .good::before { content: "✓"; }
+.caution { --kind: var(--belief); } .caution::before { content: "!"; }
+.bad { --kind: var(--belief); } .bad::before { content: "✗"; }
+.open { --kind: var(--behaviour); } .open::before { content: "…"; }
+.after { margin-top: 1rem; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%%, 11rem), 1fr)); gap: .8rem; }
 .card { border: 1px solid var(--grid); border-radius: .6rem; padding: .7rem .9rem; }
 .card p { margin: 0; }
@@ -47,8 +57,19 @@ main > section { background: var(--paper); border: 1px solid var(--grid); border
   .panels:has(> figure:nth-child(2):last-child) { grid-template-columns: 1fr 1fr; }
 }
 figure { margin: 0; min-width: 0; display: flex; flex-direction: column; justify-content: space-between; }
-figure svg { display: block; width: 100%%; height: auto; max-width: 34rem; }
+figure svg { display: block; width: 100%%; height: auto; max-width: 28rem; }
 figure svg text { font-family: inherit !important; }
+.plot { position: relative; max-width: 28rem; touch-action: pan-y; border-radius: .3rem; }
+.plot:focus-visible { outline: 2px solid var(--true); outline-offset: 2px; }
+.plot output { position: absolute; top: .2rem; display: grid; gap: .1rem; padding: .35rem .6rem; pointer-events: none;
+  max-width: 60%%; font-size: .8rem; line-height: 1.35; color: var(--muted); background: var(--paper);
+  border: 1px solid var(--grid); border-radius: .4rem; box-shadow: 0 .1rem .5rem rgb(0 0 0 / .15); }
+.plot output[hidden] { display: none; }
+.plot output span { display: flex; justify-content: space-between; gap: .8rem; border-left: .2rem solid var(--key);
+  padding-left: .4rem; }
+.plot output b { color: var(--ink); font-variant-numeric: tabular-nums; white-space: nowrap; }
+.marks line { stroke: var(--muted); stroke-width: .6; }
+.marks circle { stroke: var(--paper); stroke-width: 1.2; }
 figcaption { font-weight: 600; font-size: .95rem; margin-bottom: .3rem; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem .9rem; margin: .15rem 0 0; padding: 0;
   font-weight: 400; font-size: .85rem; color: var(--muted); }
@@ -89,12 +110,13 @@ dd { margin: 0; text-align: right; overflow-wrap: anywhere; min-width: 0; }
 
 def document(title: str, header: str, body: str, css: str = "") -> str:
     """A whole page from pieces of escaped HTML; `css` adds rules of its own."""
-    style = _CSS % {"light": _variables(COLORS), "dark": _variables(_DARK)} + css
+    style = _CSS % {"light": _variables(COLORS), "dark": _variables(DARK)} + css
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"<header>{header}</header>\n<main>{body}</main>\n</body>\n</html>\n"
+        f"<header>{header}</header>\n<main>{body}</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page per run: no scripts, no network, readable on a phone."""
+"""One self-contained HTML page per run: no network, readable on a phone, curves that can be read off."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from phyb.algorithms.registry import ALGORITHMS
 from phyb.report import belief_sections, pool_sections, sections
 from phyb.report.elements import section
+from phyb.report.headline import headline
 from phyb.report.html import document
 from phyb.storage.files import atomic_path
 from phyb.training.records import RunData, number, read_run, text
 
 _SECTIONS = (
-    sections.headline,
+    headline,
     sections.results,
     sections.learning_curve,
     sections.belief_against_truth,
@@ -31,13 +32,13 @@ _OF_THE_POOL = (pool_sections.calibration, pool_sections.error_growth)
 """Sections that are left out where no models are learned."""
 
 
-def write_report(run_folder: str | os.PathLike[str]) -> Path:
-    """Read a run folder and write its `report.html`; what the run did not record is left out.
+def write_report(run_folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
+    """Read a run folder and write its `report.html`, or the file `out`; what the run did not record is left out.
 
     Raises:
         DataError: the folder holds nothing of a run, or one of its JSON files is damaged.
     """
-    target = Path(run_folder) / "report.html"
+    target = Path(run_folder) / "report.html" if out is None else Path(out)
     page = render(read_run(run_folder))
     with atomic_path(target) as temporary:
         temporary.write_text(page, encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from phyb.report.reading import reading
 from phyb.report.style import COLORS, Key, Panel, drawing, short_number, to_svg, value_axis
 from phyb.training.records import Record, number, numbers, records
 
@@ -18,9 +19,9 @@ def calibration_panel(dimension: Record, name: str) -> Panel | None:
     if not len(points):
         return None
     legend = [Key("rows of similar predicted error", "true"), Key("perfect calibration", "behaviour", "dashed")]
-    svg = _draw_bins(points, f"calibration {name}", ("predicted error (std)", "observed error (RMSE)"))
+    svg, shown = _draw_bins(points, f"calibration {name}", ("predicted error (std)", "observed error (RMSE)"))
     text = "; ".join(f"{predicted:.3g} predicted, {seen:.3g} observed" for predicted, seen in points)
-    return Panel(name, svg, f"Calibration of {name}: {text}.", legend)
+    return Panel(name, svg, f"Calibration of {name}: {text}.", legend, shown)
 
 
 def disagreement_panel(bins: Any) -> Panel | None:
@@ -29,10 +30,10 @@ def disagreement_panel(bins: Any) -> Panel | None:
     if not np.any(points > 0):
         return None
     title = "Disagreement and error"
-    svg = _draw_bins(points, title, ("disagreement / trivial error", "error / trivial error"))
+    svg, shown = _draw_bins(points, title, ("disagreement / trivial error", "error / trivial error"))
     legend = [Key("rows of similar disagreement", "true"), Key("error as large as disagreement", "behaviour", "dashed")]
     text = "; ".join(f"disagreement {spread:.3g}, error {seen:.3g}" for spread, seen in points)
-    return Panel(title, svg, f"{title} in units of the trivial error: {text}.", legend)
+    return Panel(title, svg, f"{title} in units of the trivial error: {text}.", legend, shown)
 
 
 def _points(bins: Any) -> np.ndarray:
@@ -41,7 +42,7 @@ def _points(bins: Any) -> np.ndarray:
     return np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)
 
 
-def _draw_bins(points: np.ndarray, name: str, labels: tuple[str, str]) -> str:
+def _draw_bins(points: np.ndarray, name: str, labels: tuple[str, str]) -> tuple[str, str]:
     low, high = float(points.min()), float(points.max())
     log = low > 0 and high > 12 * low
     ends = (low / 1.5, high * 1.5) if log else (0.0, 1.15 * high or 1.0)
@@ -55,7 +56,7 @@ def _draw_bins(points: np.ndarray, name: str, labels: tuple[str, str]) -> str:
         axes.plot(*points.T, color=COLORS["true"], linestyle="none", marker="o", markersize=5)
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
-        return to_svg(figure, name)
+        return to_svg(figure, name), reading(axes, labels[0], [(labels[1], "true", points[:, 0], points[:, 1])])
 
 
 def growth_panel(lengths: np.ndarray, growth: Record, name: str, unit: str = "RMSE") -> Panel | None:
@@ -84,11 +85,12 @@ def growth_panel(lengths: np.ndarray, growth: Record, name: str, unit: str = "RM
         if axes.get_yscale() == "linear":
             axes.set_ylim(bottom=0.0)
         svg = to_svg(figure, f"growth {name}")
+        shown = reading(axes, "rollout length", [(label, color, lengths, y) for label, color, _, y in curves])
     at = f"at {lengths[0]:.0f} and {lengths[-1]:.0f} steps"
     show = lambda value: f"{value:.3g}" if np.isfinite(value) else "not known"  # noqa: E731
     text = "; ".join(f"{label} {show(values[0])} and {show(values[-1])}" for label, *_, values in curves)
     legend = [Key(label, color, "line" if dash == "-" else "dashed") for label, color, dash, _ in curves]
-    return Panel(name, svg, f"Error of {name} {at}: {text}.", legend)
+    return Panel(name, svg, f"Error of {name} {at}: {text}.", legend, shown)
 
 
 def worst_calibrated(dimensions: Sequence[Record], count: int) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The returns of a run: headline, table of results, learning curve, and belief against truth."""
+"""The returns of a run: table of results, learning curve, and belief against truth."""
 
 from __future__ import annotations
 
@@ -12,64 +12,16 @@ import numpy as np
 from phyb.algorithms.registry import title_of
 from phyb.envs.published import comparison
 from phyb.envs.tasks import normalized_score
-from phyb.report.elements import MISSING, Section, cards, duration, show, table
+from phyb.report.elements import MISSING, Section, duration, show, table
 from phyb.report.figures import curve_panel
 from phyb.training.records import RunData, mapping, number, series
 
-NO_SIMULATOR = "No simulator was given, so the only estimate of the return is the one under the belief."
 CRITICS_MAY_BE_OFF = 0.15
 """Share of the discounted return under the belief by which the learned value may differ before the report says so."""
-NO_ESTIMATE = "No simulator was given and no models were learned, so there is no estimate of the return."
 
 
 def _score(run: RunData, value: float | None) -> float | None:
     return None if value is None or run.task is None else normalized_score(run.task, value)
-
-
-def _lower_bound(run: RunData) -> bool | None:
-    """Whether the return under the belief is at most the true one, within two standard errors of the gap."""
-    stated = run.result.get("belief_is_lower_bound")
-    if isinstance(stated, bool):
-        return stated
-    names = ("belief_return", "mean_return", "belief_std_error", "std_error")
-    belief, true, *errors = (number(run.result.get(name)) for name in names)
-    if belief is None or true is None:
-        return None
-    return belief <= true + 2.0 * math.hypot(*(error or 0.0 for error in errors))
-
-
-def headline(run: RunData) -> Section:
-    """Score, regret, and whether the return under the belief is a lower bound."""
-    mean, error = (number(run.result.get(key)) for key in ("mean_return", "std_error"))
-    optimum, regret = (number(run.result.get(key)) for key in ("optimal_return", "regret"))
-    belief, behaviour = (number(run.result.get(key)) for key in ("belief_return", "behaviour_return"))
-    episodes, bound = number(run.result.get("episodes")), _lower_bound(run)
-    sentences: list[str] = []
-    items: list[tuple[str, str, str]] = []
-    if mean is not None:
-        over = f" over {episodes:,.0f} episodes" if episodes is not None else ""
-        margin = f" ± {show(error, 2)} (standard error{over})" if error is not None else ""
-        log = f"; the policy that made the log earned {show(behaviour, 2)}" if behaviour is not None else ""
-        sentences.append(f"The policy earns {show(mean, 2)}{margin} per episode{log}.")
-        score, best = number(run.result.get("normalized_score")), _score(run, optimum)
-        remark = f"the optimum is {show(best, 2)}" if best is not None else f"mean return {show(mean, 2)}"
-        items.append(("Mean return", show(mean, 2), "") if score is None else ("Score", show(score, 2), remark))
-    else:
-        unknown = NO_SIMULATOR if run.has_pool else NO_ESTIMATE
-        sentences.append(unknown if run.result else "This run has not been evaluated yet.")
-    if regret is not None and optimum:
-        items.append(("Regret", show(regret, 2), show(100 * regret / abs(optimum), 2, " % of the optimum")))
-        sentences.append(f"The best possible policy would earn {show(optimum, 2)}.")
-    if belief is not None and bound is not None:
-        sentences.append(
-            f"The return under the belief, {show(belief, 2)}, {'is' if bound else 'is not'} a lower "
-            "bound of the true return within two standard errors."
-        )
-        remark = f"belief {show(belief, 2)}, true {show(mean, 2)}"
-        items.append(("Belief is a lower bound", "yes" if bound else "no", remark))
-    elif belief is not None:
-        items.append(("Return under the belief", show(belief, 2), f"behaviour {show(behaviour, 2)}"))
-    return Section("headline", "In short", [" ".join(sentences)], html=cards(items) if items else "")
 
 
 def results(run: RunData) -> Section | None:

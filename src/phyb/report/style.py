@@ -21,11 +21,11 @@ COLORS = {
     "ink": "#1c2430",
     "muted": "#5c6675",
     "grid": "#dde2ea",
-    "true": "#0b67b2",
-    "belief": "#c8501a",
-    "optimum": "#12805c",
-    "behaviour": "#77808e",
-    "extra": "#7a4fb5",
+    "true": "#0f74cc",
+    "belief": "#c2560c",
+    "optimum": "#0d5a40",
+    "behaviour": "#8a8d94",
+    "extra": "#5b2470",
 }
 LineStyle = Literal["line", "dashed", "dotted", "bar"]
 SIZE = (3.9, 2.55)
@@ -49,6 +49,8 @@ class Panel:
     svg: str
     alt: str
     legend: Sequence[Key] = ()
+    curves: str = ""
+    """What can be read off with the pointer, see phyb.report.reading."""
 
 
 @contextlib.contextmanager
@@ -119,6 +121,9 @@ def value_axis(axes: Axes, which: Literal["x", "y"], values: np.ndarray, *, log:
         axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        size = float(np.abs(seen).max()) if len(seen) else 0.0
+        if which == "y" and size and np.ptp(seen) < 0.01 * size:  # nearly constant: rounding is no curve
+            axes.set_ylim(float(seen.min()) - 0.05 * size, float(seen.max()) + 0.05 * size)
     axis.set_major_formatter(FuncFormatter(short_number))
 
 
