@@ -1,4 +1,4 @@
-"""Commands about logs: describe one, make one of a built-in task, collect several in a simulator."""
+"""Commands about logs: describe one, make one of a built-in task or a table, collect several in a simulator."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg, subcommand
 
 from phyb.algorithms.sac import SACConfig
 from phyb.collection.settings import CollectConfig
+from phyb.commands.importing import Import
 from phyb.errors import UsageError
 
 
@@ -98,9 +99,13 @@ class Collect:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Describe a log, or make one."""
+    """Describe a log, or make one: of a built-in task, or of a table of your own."""
 
-    action: Annotated[Describe, subcommand("describe")] | Annotated[Make, subcommand("make")]
+    action: (
+        Annotated[Describe, subcommand("describe")]
+        | Annotated[Make, subcommand("make")]
+        | Annotated[Import, subcommand("import")]
+    )
 
     def run(self, console: Console) -> None:
         """Do what was asked."""

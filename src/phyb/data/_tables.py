@@ -56,6 +56,7 @@ class CSV(Table):
             path,
             read_options=csv.ReadOptions(use_threads=False, block_size=block),
             parse_options=csv.ParseOptions(delimiter=max(_SEPARATORS, key=first.count), newlines_in_values=True),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True),
         )
 
 

@@ -88,7 +88,7 @@ def read_log(
     """Read a log and check it; with `rows_in`, numbers of a large format go to files there on the way."""
     source, file = str(path), find_log_file(path)
     stored = format_of(source)
-    with _reading(stored, source):
+    with reading(stored, source):
         content = stored.read(file, source, rows_in)
     return assemble(content, source, action_bounds)
 
@@ -111,12 +111,13 @@ def log_header(path: LogFiles) -> LogHeader | None:
 def _header(source: str) -> LogHeader | None:
     file = find_log_file(source)
     stored = format_of(source)
-    with _reading(stored, source):
+    with reading(stored, source):
         return stored.header(file, source)
 
 
 @contextlib.contextmanager
-def _reading(stored: LogFormat, source: str) -> Iterator[None]:
+def reading(stored: LogFormat, source: str) -> Iterator[None]:
+    """Turn whatever a library says about a damaged file into a `DataError`."""
     try:
         yield
     except PhybError:
