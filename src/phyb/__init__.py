@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from phyb.algorithms.bc import BC
     from phyb.algorithms.combo import COMBO
     from phyb.algorithms.cql import CQL
+    from phyb.algorithms.dmg import DMG
+    from phyb.algorithms.fql import FQL
     from phyb.algorithms.iql import IQL
     from phyb.algorithms.mobile import MOBILE
     from phyb.algorithms.mopo import MOPO
@@ -79,6 +81,8 @@ _HOMES = {
     "phyb.algorithms.bc": ("BC",),
     "phyb.algorithms.combo": ("COMBO",),
     "phyb.algorithms.cql": ("CQL",),
+    "phyb.algorithms.dmg": ("DMG",),
+    "phyb.algorithms.fql": ("FQL",),
     "phyb.algorithms.iql": ("IQL",),
     "phyb.algorithms.mobile": ("MOBILE",),
     "phyb.algorithms.mopo": ("MOPO",),
@@ -113,6 +117,8 @@ __all__ = [
     "BC",
     "COMBO",
     "CQL",
+    "DMG",
+    "FQL",
     "IQL",
     "MOBILE",
     "MOPO",

@@ -4,11 +4,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from phyb.data.dataset import Rows
+from phyb.data.log import Log
 
 OBSERVATIONS, ACTIONS, COUNT = 3, 2, 6
 
 
-def mlp(network, rows, member=None):
+def relu(rows):
+    return np.maximum(rows, 0.0)
+
+
+def mlp(network, rows, member=None, activation=relu):
     """The output of an MLP, or of one member of a stack of them."""
     layers = [
         tuple(np.asarray(x if member is None else x[member], np.float64) for x in pair)
@@ -16,7 +21,7 @@ def mlp(network, rows, member=None):
     ]
     rows = np.asarray(rows, np.float64)
     for weight, bias in layers[:-1]:
-        rows = np.maximum(rows @ weight + bias, 0.0)
+        rows = activation(rows @ weight + bias)
     return rows @ layers[-1][0] + layers[-1][1]
 
 
@@ -40,3 +45,11 @@ def some_rows(seed=0, count=COUNT):
 
     here, actions, rewards = draw(count, OBSERVATIONS), jnp.tanh(draw(count, ACTIONS)), draw(count)
     return Rows(here, actions, rewards, draw(count, OBSERVATIONS), jnp.asarray(np.arange(count) == 1, jnp.float32))
+
+
+def log_of(rows, length=5):
+    """A log of these rows, in episodes of one length that were cut off or, at a terminal row, end with it."""
+    observations, actions, rewards, successors, terminated = (np.asarray(column) for column in rows)
+    terminals, bound = terminated.astype(bool), np.ones(actions.shape[1], np.float32)
+    cut = (np.arange(len(rewards)) % length == length - 1) & ~terminals
+    return Log(observations, actions, rewards, successors, terminals, cut, -bound, bound)

@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from plain_networks import ACTIONS, COUNT, OBSERVATIONS, both_values, mean_action, mlp, some_rows
+from plain_networks import ACTIONS, COUNT, OBSERVATIONS, both_values, log_of, mean_action, mlp, some_rows
 
 from phyb.algorithms.base import logged_rows
 from phyb.algorithms.iql import IQL, IQLConfig, expectile_loss, imitation_loss
 from phyb.algorithms.problem import make_problem
-from phyb.data.log import Log
 from phyb.errors import UsageError
 
 CONFIG = IQLConfig(policy_hidden=(5,), batch_size=16, sharpness=2.0, largest_weight=1.5, reward_units="returns")
@@ -17,12 +16,7 @@ CONFIG = IQLConfig(policy_hidden=(5,), batch_size=16, sharpness=2.0, largest_wei
 
 @pytest.fixture(scope="module")
 def problem():
-    rows = some_rows(count=40)
-    observations, actions, rewards, successors, _ = (np.asarray(column) for column in rows)
-    ends = np.arange(40) % 5 == 4
-    bound = np.ones(ACTIONS, np.float32)
-    log = Log(observations, actions, rewards, successors, ends, np.zeros(40, bool), -bound, bound)
-    return make_problem(log, None, discount=0.9, horizon=5)
+    return make_problem(log_of(some_rows(count=40)), None, discount=0.9, horizon=5)
 
 
 @pytest.mark.parametrize("expectile", [0.5, 0.7, 0.95])

@@ -105,8 +105,9 @@ def test_presets_differ_by_environment():
     assert preset("paper", task="HalfCheetah-v5") == preset("paper")
 
 
-SMALLER = {"clone_steps": 0, "target_floor": "rewards"}
-"""In what two cores may differ from the paper all the same."""
+OTHER_ON_TWO_CORES = {"clone_steps", "target_floor"}
+"""In what two cores may differ from the paper all the same, and in what some do besides."""
+TOO_SLOW_AS_PUBLISHED = {"fql": {"policy_hidden", "distillation", "normalize_values"}}
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"phyb", "phyb-search", "pmdb"}))
@@ -115,8 +116,9 @@ def test_others_take_their_published_settings_on_walking_bodies_with_fewer_updat
     check_settings(cpu)
     assert cpu.training.steps < paper.training.steps
     assert cpu.pool == (None if paper.pool is None else preset("cpu", "phyb", "Walker2d-v5").pool)
-    same = {name: value for name, value in SMALLER.items() if hasattr(cpu.agent, name)}
-    assert dataclasses.replace(cpu.agent, **same) == dataclasses.replace(paper.agent, **same)
+    others = {name for name in OTHER_ON_TWO_CORES if hasattr(cpu.agent, name)} | TOO_SLOW_AS_PUBLISHED.get(name, set())
+    same = {name: getattr(paper.agent, name) for name in others}
+    assert dataclasses.replace(cpu.agent, **same) == paper.agent
 
 
 def test_released_preset_averages_states_and_mixes_in_the_kth_minimum():

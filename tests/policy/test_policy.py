@@ -11,6 +11,7 @@ import pytest
 from phyb.errors import DataError
 from phyb.networks import MLP, Standardizer
 from phyb.policy.actor import Actor
+from phyb.policy.flow import OneStep
 from phyb.policy.policy import Policy, load_policy
 from phyb.policy.vae import PerturbedDecoder
 
@@ -25,8 +26,10 @@ def policy():
     return of(Actor(jax.random.key(0), 3, 2, (8, 8)))
 
 
-@pytest.fixture(scope="module")
-def near_the_log():
+@pytest.fixture(scope="module", params=["perturbed-decoder", "one-step-flow"])
+def of_another_kind(request):
+    if request.param == "one-step-flow":
+        return of(OneStep(jax.random.key(1), 3, 2, (8,)))
     decoder, perturbation = (MLP(jax.random.key(1), sizes) for sizes in ((3 + 4, 8, 2), (3 + 2, 6, 5, 2)))
     return of(PerturbedDecoder(decoder, perturbation, jnp.asarray(0.25)))
 
@@ -80,21 +83,18 @@ def test_a_saved_policy_acts_bit_for_bit_the_same(policy, observations, tmp_path
         assert eqx.tree_equal(loaded, policy)
 
 
-def test_a_perturbed_decoder_acts_within_bounds_and_comes_back_bit_for_bit(near_the_log, observations, tmp_path):
-    actions = near_the_log.act(observations)
+def test_other_actors_act_within_bounds_and_come_back_bit_for_bit(of_another_kind, observations, tmp_path):
+    actions = of_another_kind.act(observations)
     assert actions.shape == (50, 2)
     assert np.all((actions >= [-2.0, 0.0]) & (actions <= [0.5, 7.0]))
     assert np.all(np.std(actions, axis=0) > 0.01)
-    loaded = load_policy(near_the_log.save(tmp_path))
+    loaded = load_policy(of_another_kind.save(tmp_path))
     np.testing.assert_array_equal(loaded.act(observations), actions)
-    assert eqx.tree_equal(loaded, near_the_log)
+    assert eqx.tree_equal(loaded, of_another_kind)
     about = json.loads((tmp_path / "policy.json").read_text())
-    assert {name: about[name] for name in ("kind", "hidden", "latent", "perturbation_hidden")} == {
-        "kind": "perturbed-decoder",
-        "hidden": [8],
-        "latent": 4,
-        "perturbation_hidden": [6, 5],
-    }
+    networks = {"perturbed-decoder": {"latent": 4, "perturbation_hidden": [6, 5]}, "one-step-flow": {}}
+    expected = {"hidden": [8], **networks[about["kind"]]}
+    assert {name: about[name] for name in about if name in {"hidden", "latent", "perturbation_hidden"}} == expected
 
 
 def test_what_a_later_version_may_note_beside_is_passed_over(policy, tmp_path):

@@ -67,6 +67,18 @@ ALGORITHMS: dict[str, Entry] = {
         "A Minimalist Approach to Offline Reinforcement Learning, 2021",
         "phyb.algorithms.td3bc:TD3BC",
     ),
+    "dmg": Entry(
+        "DMG",
+        "TD3 that backs up mostly values of logged actions, and imitates the better ones",
+        "Doubly Mild Generalization for Offline Reinforcement Learning, 2024",
+        "phyb.algorithms.dmg:DMG",
+    ),
+    "fql": Entry(
+        "FQL",
+        "a flow imitates the log, modes and all; a one-step policy imitates the flow and follows critics",
+        "Flow Q-Learning, 2025",
+        "phyb.algorithms.fql:FQL",
+    ),
     "iql": Entry(
         "IQL",
         "value the better logged actions by an expectile, and imitate them; never asks about other actions",

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from phyb.algorithms.base import CriticConfig, Metrics
+from phyb.algorithms.base import CriticConfig, Metrics, decaying
 from phyb.data.dataset import Rows
 from phyb.fields import Count, NonNegative, not_if
 from phyb.networks import gradient_step, move_towards, start_optimizer
@@ -24,6 +24,8 @@ from phyb.policy.critics import Critics
 from phyb.policy.registry import make_actor
 
 ActorLoss = Callable[[Actor, Critics, Rows], Array]
+Backup = Callable[[Array, Rows], Array]
+"""(values of the successors by TD3, rows) to the values that are backed up."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,14 @@ class Optimizers(NamedTuple):
     critics: optax.GradientTransformation
 
 
+def make_optimizers(config: TD3Config, steps: int) -> Optimizers:
+    """The optimisers of a run of so many updates."""
+    return Optimizers(
+        decaying(config.actor_learning_rate, config.actor_decay, steps // config.actor_every),
+        decaying(config.critic_learning_rate, 1.0, steps),
+    )
+
+
 def start(config: TD3Config, optimizers: Optimizers, key: PRNGKeyArray, observations: int, actions: int) -> TD3State:
     """Fresh networks for observations and actions of these sizes."""
     actor_key, critic_key, key = jax.random.split(key, 3)
@@ -82,12 +92,16 @@ def smoothed_target(
     noise: Float[Array, "rows act"],
     rows: Rows,
     discount: float,
+    backup: Backup = lambda values, rows: values,
 ) -> Float[Array, " rows"]:
-    """`y = r + gamma (1 - terminated) min_j Q'_j(s', clip(pi'(s') + clip(sigma noise, -c, c), -1, 1))`."""
+    """`y = r + gamma (1 - terminated) v`, where `backup` may change the values
+
+    v = min_j Q'_j(s', clip(pi'(s') + clip(sigma noise, -c, c), -1, 1)).
+    """
     limit = config.target_noise_clip
     actions = target_actor.mode(rows.next_observations) + jnp.clip(config.target_noise * noise, -limit, limit)
     values = target_critics(rows.next_observations, jnp.clip(actions, -1.0, 1.0))
-    return rows.rewards + discount * (1.0 - rows.terminated) * jnp.min(values, axis=0)
+    return rows.rewards + discount * (1.0 - rows.terminated) * backup(jnp.min(values, axis=0), rows)
 
 
 def critic_loss(critics: Critics, rows: Rows, target: Float[Array, " rows"]) -> Float[Array, ""]:
@@ -103,11 +117,12 @@ def learn(
     rows: Rows,
     discount: float,
     actor_loss: ActorLoss,
+    backup: Backup = lambda values, rows: values,
 ) -> tuple[TD3State, Metrics]:
-    """One update on a batch of rows; the actor goes down `actor_loss(actor, critics, rows)`."""
+    """One update on a batch of rows; the actor goes down `actor_loss(actor, critics, rows)`, see `smoothed_target`."""
     key, noise_key = jax.random.split(key)
     noise = jax.random.normal(noise_key, rows.actions.shape)
-    target = smoothed_target(config, state.target_actor, state.target_critics, noise, rows, discount)
+    target = smoothed_target(config, state.target_actor, state.target_critics, noise, rows, discount, backup)
     loss, gradient = jax.value_and_grad(critic_loss)(state.critics, rows, target)
     critics, critic_optimizer = gradient_step(optimizers.critics, gradient, state.critic_optimizer, state.critics)
 

@@ -20,7 +20,6 @@ from phyb.algorithms.base import (
     PAPER_TRAINING,
     Algorithm,
     Metrics,
-    decaying,
     locomotion_tasks,
     logged_rows,
     reward_factor,
@@ -74,11 +73,7 @@ class TD3BC(Algorithm[TD3BCConfig, TD3State]):
 
     def setup(self) -> None:
         """The optimisers."""
-        cfg, steps = self.config, self.total_steps
-        self._optimizers = td3.Optimizers(
-            decaying(cfg.actor_learning_rate, cfg.actor_decay, steps // cfg.actor_every),
-            decaying(cfg.critic_learning_rate, 1.0, steps),
-        )
+        self._optimizers = td3.make_optimizers(self.config, self.total_steps)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> TD3State:
         """Fresh networks."""

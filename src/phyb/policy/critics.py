@@ -16,6 +16,11 @@ Vote = Literal["least", "mean"]
 """How the critics' values become one."""
 
 
+def one_of(values: Float[Array, "critics *rows"], vote: Vote) -> Float[Array, "*rows"]:
+    """The least of the critics' values, or their mean."""
+    return jnp.min(values, axis=0) if vote == "least" else jnp.mean(values, axis=0)
+
+
 class Critics(eqx.Module):
     """Independent Q networks, stacked; two, if not said otherwise."""
 
@@ -49,7 +54,7 @@ class Critics(eqx.Module):
         """The least of the critics' values, or their mean, for several actions at each observation."""
         shape = (*actions.shape[:-1], observations.shape[-1])
         values = self(jnp.broadcast_to(observations[..., None, :], shape), actions)
-        return jnp.min(values, axis=0) if vote == "least" else jnp.mean(values, axis=0)
+        return one_of(values, vote)
 
 
 class ValueNetwork(eqx.Module):

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 ACTORS: Registry[type[BaseActor]] = Registry(
     "actor",
-    {"tanh-gaussian": "phyb.policy.actor:Actor", "perturbed-decoder": "phyb.policy.vae:PerturbedDecoder"},
+    {
+        "tanh-gaussian": "phyb.policy.actor:Actor",
+        "perturbed-decoder": "phyb.policy.vae:PerturbedDecoder",
+        "one-step-flow": "phyb.policy.flow:OneStep",
+    },
     base="phyb.policy.actor:BaseActor",
 )
 """The kinds in policy.json. Those made from `Actor` can be chosen as `--actor`."""
