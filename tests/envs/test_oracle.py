@@ -109,7 +109,7 @@ def test_breaks_beyond_the_price_range_do_no_harm():
     assert stopping_return(never) == pytest.approx(0.0)
 
 
-def test_actions_and_values_of_states():
+def test_actions_of_states():
     oracle = solve()
     observations = np.array(
         [[0, 100, 1.0], [0, 50, 2.5], [18, 10, 1.49], [18, 10, 1.51], [19, 10, 0.2], [20, 10, 0.2]],
@@ -118,10 +118,6 @@ def test_actions_and_values_of_states():
     actions = oracle.action(observations)
     assert actions.dtype == np.float32
     np.testing.assert_array_equal(actions[:, 0], [0, 1, 0, 1, 1, 1])
-    values = oracle.value(observations)
-    assert values[1] == pytest.approx(125.0)
-    assert values[4] == pytest.approx(2.0)
-    assert values[0] > 130.0
 
 
 def test_impatience_sells_at_once():

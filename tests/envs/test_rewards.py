@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from phyb.envs.rewards import on_logged_rows, resolve
+from phyb.envs.rewards import check_word, on_logged_rows, resolve
 from phyb.errors import UsageError
 
 MODULE = """
@@ -55,8 +55,8 @@ def test_a_function_gives_the_reward_of_each_row_in_any_shape(module):
 
 @pytest.mark.parametrize("word", ["none", "auto", "hopper", "learned:", ""])
 def test_other_words_are_refused(word):
-    with pytest.raises(UsageError, match="expected learned, or package"):
-        resolve(word)
+    with pytest.raises(ValueError, match="expected learned, or package"):
+        check_word(word)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from made_up import comparison
 from PIL import Image
 
-from phyb.reproduce.figure import draw
+from phyb.reproduce.tables import draw
 
 
 @pytest.mark.parametrize("rough", [False, True])

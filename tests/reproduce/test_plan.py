@@ -19,7 +19,10 @@ HERE = [name for name in TABLE2.rows if name in ALGORITHMS]
 def test_seeds_follow_each_other_and_rows_keep_their_order():
     plan = plan_runs("liquidation", ["phyb", "bc"], range(2), Path("out"))
     assert [run.name for run in plan] == ["phyb-seed0", "bc-seed0", "phyb-seed1", "bc-seed1"]
-    assert plan[2].arguments == "train liquidation --algorithm phyb --seed 1 --out out/phyb-seed1 --resume".split()
+    assert (
+        plan[2].process_command[3:]
+        == "train liquidation --algorithm phyb --seed 1 --out out/phyb-seed1 --resume".split()
+    )
     assert plan[3].output == Path("out/bc-seed1.txt")
 
 
@@ -27,7 +30,7 @@ def test_seeds_follow_each_other_and_rows_keep_their_order():
 @pytest.mark.parametrize("name", HERE)
 def test_the_command_line_arrives_at_the_settings_of_the_plan(name, changes):
     [run] = plan_runs("liquidation", [name], [3], Path("out"), changes, Path("pools"))
-    command = parse(run.arguments)
+    command = parse(run.process_command[3:])
     pool = command.pool if run.settings.pool is not None else None
     assert (pool, command.agent, command.training) == tuple(vars(run.settings).values())
     assert (command.seed, command.resume, command.cache, command.out) == (3, True, Path("pools"), run.folder)

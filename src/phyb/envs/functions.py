@@ -59,16 +59,14 @@ def on_rows(function: RowFunction, label: str, kind: type[bool] | type[float]) -
         found = jnp.asarray(function(*rows))
         fits = found.dtype == bool if kind is bool else jnp.issubdtype(found.dtype, jnp.floating)
         if not fits or found.shape != rows[0].shape[:1]:
+            spoken = "boolean" if kind is bool else "number"
             raise UsageError(
-                f"{label}: gave {found.dtype} of shape {found.shape}, expected one {_SPOKEN[kind]} per row: "
+                f"{label}: gave {found.dtype} of shape {found.shape}, expected one {spoken} per row: "
                 f"{kind.__name__} of shape {rows[0].shape[:1]}."
             )
         return found.reshape(shape)
 
     return fitted
-
-
-_SPOKEN = {bool: "boolean", float: "number"}
 
 
 def on_log(

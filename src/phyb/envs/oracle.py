@@ -27,33 +27,15 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 class Oracle:
     """The best policy for one market and discount: sell everything once the price reaches a threshold."""
 
-    spec: LiquidationSpec
-    discount: float
     thresholds: Float[np.ndarray, " horizon"]
     """Lowest price at which selling is best, for each time; 0 in the last step."""
-    grid: Float[np.ndarray, " points"]
-    """Prices of the value table."""
-    values: Float[np.ndarray, "horizon points"]
-    """Value of one unit, u_t(p), at each time and grid price."""
     optimal_return: float
     """Expected return from the start states, discounted with `discount`."""
 
     def action(self, observations: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 1"]:
         """1 (sell everything) at or above the threshold of the time, else 0 (hold)."""
-        sells = observations[:, 2] >= self.thresholds[self._times(observations)]
-        return sells.astype(np.float32)[:, None]
-
-    def value(self, observations: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, " n"]:
-        """Best expected return from each state to the end of its episode: m u_t(p)."""
-        times = self._times(observations)
-        per_unit = np.empty(len(observations))
-        for time in np.unique(times):
-            rows = times == time
-            per_unit[rows] = np.interp(observations[rows, 2], self.grid, self.values[time])
-        return observations[:, 1] * per_unit
-
-    def _times(self, observations: np.ndarray) -> np.ndarray:
-        return np.clip(np.rint(observations[:, 0]).astype(int), 0, self.spec.horizon - 1)
+        times = np.clip(np.rint(observations[:, 0]).astype(int), 0, len(self.thresholds) - 1)
+        return (observations[:, 2] >= self.thresholds[times]).astype(np.float32)[:, None]
 
 
 def interpolant_weights(
@@ -80,13 +62,8 @@ def interpolant_weights(
     return left, right
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Market:
-    """A price grid with the weights of one step from each grid price, and of the first price."""
-
-    grid: np.ndarray
-    step: tuple[np.ndarray, np.ndarray]
-    start: tuple[np.ndarray, np.ndarray]
+_Market = tuple[np.ndarray, tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""A price grid, with the weights of one step from each grid price, and of the first price."""
 
 
 # Two entries hold the plain grid and one with breaks, at 16 MB each: rules and optimum share the plain one.
@@ -97,7 +74,7 @@ def _market(spec: LiquidationSpec, grid_points: int, breaks: tuple[float, ...]) 
     next_means = grid + spec.reversion * (spec.long_run_price - grid)
     step = interpolant_weights(next_means, spec.volatility, grid)
     start = interpolant_weights(np.array([spec.initial_price_mean]), spec.initial_price_std, grid)
-    return _Market(grid, step, start)
+    return grid, step, start
 
 
 @functools.lru_cache(maxsize=8)
@@ -108,37 +85,30 @@ def solve(discount: float = 1.0, spec: LiquidationSpec = DEFAULT_SPEC, grid_poin
     """
     if not 0.0 <= discount <= 1.0:
         raise UsageError(f"discount {discount} is not between 0 and 1")
-    market = _market(spec, grid_points, ())
-    grid, (left, right), (start_left, start_right) = market.grid, market.step, market.start
-    values = np.empty((spec.horizon, grid_points))
-    thresholds = np.zeros(spec.horizon)
-    values[-1] = grid
+    grid, (left, right), (start_left, start_right) = _market(spec, grid_points, ())
+    thresholds, values = np.zeros(spec.horizon), grid
     for time in reversed(range(spec.horizon - 1)):
-        later = values[time + 1]
-        keep = discount * (left @ later[:-1] + right @ later[1:])
-        values[time] = np.maximum(grid, keep)
+        keep = discount * (left @ values[:-1] + right @ values[1:])
+        values = np.maximum(grid, keep)
         # One zero only: one more unit of price raises `keep` by at most discount (1 - reversion) < 1.
         thresholds[time] = np.interp(0.0, grid - keep, grid)
-    per_unit = start_left[0] @ values[0, :-1] + start_right[0] @ values[0, 1:]
-    return Oracle(spec, discount, thresholds, grid, values, float(spec.initial_holding * per_unit))
+    per_unit = start_left[0] @ values[:-1] + start_right[0] @ values[1:]
+    return Oracle(thresholds, float(spec.initial_holding * per_unit))
 
 
 def expected_return(
     fraction: Callable[[int, np.ndarray], np.ndarray],
     breaks: tuple[float, ...] = (),
-    discount: float = 1.0,
     spec: LiquidationSpec = DEFAULT_SPEC,
-    grid_points: int = GRID_POINTS,
 ) -> float:
     """Expected return of a policy that sells `fraction(time, prices)` on average, whatever its holding.
 
-        w_t(p) = f_t(p) p + (1 - f_t(p)) discount E[w_{t+1}(p')]
+        w_t(p) = f_t(p) p + (1 - f_t(p)) E[w_{t+1}(p')]
 
     The fraction may jump at the prices `breaks`. The early end of an episode with almost nothing left is not
     modelled: it can cost a policy that sells piecemeal up to `sliver` units, a thousandth of the holding.
     """
-    market = _market(spec, grid_points, breaks)
-    grid, (left, right), (start_left, start_right) = market.grid, market.step, market.start
+    grid, (left, right), (start_left, start_right) = _market(spec, GRID_POINTS, breaks)
     middles = (grid[:-1] + grid[1:]) / 2.0
     keep = np.zeros_like(grid)
     lower, upper = keep[:-1], keep[1:]
@@ -146,17 +116,15 @@ def expected_return(
         sold = fraction(time, middles)
         lower = sold * grid[:-1] + (1.0 - sold) * keep[:-1]
         upper = sold * grid[1:] + (1.0 - sold) * keep[1:]
-        keep = discount * (left @ lower + right @ upper)
+        keep = left @ lower + right @ upper
     return float(spec.initial_holding * (start_left[0] @ lower + start_right[0] @ upper))
 
 
-def rule_return(rule: Rule, discount: float = 1.0) -> float:
+def rule_return(rule: Rule) -> float:
     """Expected return of one of the simple rules on the paper's market, without simulation."""
-    return expected_return(rule.mean_fraction, rule.breaks, discount)
+    return expected_return(rule.mean_fraction, rule.breaks)
 
 
-def stopping_return(thresholds: Float[np.ndarray, " horizon"], discount: float = 1.0) -> float:
+def stopping_return(thresholds: Float[np.ndarray, " horizon"]) -> float:
     """Expected return of selling everything once the price reaches the threshold of its time."""
-    return expected_return(
-        lambda time, prices: (prices >= thresholds[time]).astype(np.float64), tuple(thresholds), discount
-    )
+    return expected_return(lambda time, prices: (prices >= thresholds[time]).astype(np.float64), tuple(thresholds))

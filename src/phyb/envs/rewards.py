@@ -28,10 +28,6 @@ def resolve(word: str) -> RowFunction | None:
     Raises:
         UsageError: there is no such module or function.
     """
-    try:
-        check_word(word)
-    except ValueError as error:
-        raise UsageError(f"{error}.") from error
     return None if word == LEARNED else on_rows(load_function(word, _OPTION), f"{_OPTION} {word}", float)
 
 

@@ -35,7 +35,6 @@ def behaviour_actions(
 class Rule:
     """A policy one can say in a sentence: a function of observations and a random generator to actions."""
 
-    description: str
     act: Callable[[np.ndarray, np.random.Generator], np.ndarray]
     """Observations (n, 3) and a generator to n numbers in [-1, 1]."""
     mean_fraction: Callable[[int, np.ndarray], np.ndarray]
@@ -54,54 +53,27 @@ def _is_last(times: np.ndarray | int) -> np.ndarray | bool:
     return times >= DEFAULT_SPEC.horizon - 1.5
 
 
-def _from_fraction(
-    description: str,
-    fraction: Callable[[np.ndarray | int, np.ndarray], np.ndarray],
-    breaks: tuple[float, ...] = (),
-) -> Rule:
-    return Rule(description, lambda obs, _: fraction(obs[:, 0], obs[:, 2]), fraction, breaks)
+def _sells(fraction: Callable[[np.ndarray | int, np.ndarray], np.ndarray], breaks: tuple[float, ...] = ()) -> Rule:
+    return Rule(lambda obs, _: fraction(obs[:, 0], obs[:, 2]), fraction, breaks)
 
 
-def _random_rule(description: str, draw: Callable[[np.random.Generator, int], np.ndarray], mean: float) -> Rule:
-    return Rule(
-        description,
-        lambda obs, generator: draw(generator, len(obs)),
-        lambda _, price: np.full_like(price, mean),
-    )
+def _draws(actions: Callable[[np.random.Generator, int], np.ndarray], mean: float) -> Rule:
+    return Rule(lambda obs, generator: actions(generator, len(obs)), lambda _, price: np.full_like(price, mean))
 
 
 RULES: dict[str, Rule] = {
-    "sell at once": _from_fraction(
-        "sell everything at the first price",
-        lambda time, price: np.ones_like(price),
-    ),
-    "wait to the end": _from_fraction(
-        "hold, and sell everything in the last step",
-        lambda time, price: np.where(_is_last(time), 1.0, np.zeros_like(price)),
-    ),
-    "equal slices": _from_fraction(
-        "sell the same amount in every step",
-        lambda time, price: np.ones_like(price) / np.maximum(DEFAULT_SPEC.horizon - time, 1),
-    ),
-    "fixed fraction 0.2": _from_fraction(
-        "sell a fifth of what is left in every step",
-        lambda time, price: np.full_like(price, 0.2),
-    ),
-    "threshold 1.5": _from_fraction(
-        "sell everything once the price reaches its long-run mean, at the latest in the last step",
+    "sell at once": _sells(lambda time, price: np.ones_like(price)),
+    "wait to the end": _sells(lambda time, price: np.where(_is_last(time), 1.0, np.zeros_like(price))),
+    "equal slices": _sells(lambda time, price: np.ones_like(price) / np.maximum(DEFAULT_SPEC.horizon - time, 1)),
+    "fixed fraction 0.2": _sells(lambda time, price: np.full_like(price, 0.2)),
+    # Everything once the price reaches its long-run mean, at the latest in the last step.
+    "threshold 1.5": _sells(
         lambda time, price: np.where((price >= DEFAULT_SPEC.long_run_price) | _is_last(time), 1.0, 0.0),
         breaks=(DEFAULT_SPEC.long_run_price,),
     ),
-    "uniform random": _random_rule(
-        "a uniform action in [-1, 1] in every step",
-        lambda generator, n: generator.uniform(-1.0, 1.0, n),
-        mean=0.25,
-    ),
-    "behaviour": _random_rule(
-        "the policy that made the log: hold with probability 0.8, else sell a uniform fraction",
-        lambda generator, n: behaviour_actions(generator, (n,)),
-        mean=(1.0 - HOLD_PROBABILITY) / 2.0,
-    ),
+    "uniform random": _draws(lambda generator, n: generator.uniform(-1.0, 1.0, n), mean=0.25),
+    # The policy that made the log.
+    "behaviour": _draws(lambda generator, n: behaviour_actions(generator, (n,)), mean=(1.0 - HOLD_PROBABILITY) / 2.0),
 }
 
 

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 
 from phyb.envs.functions import is_function_name, load_function, on_log, on_rows
 from phyb.envs.tasks import TERMINATION_RULES, Task, TerminationRule
-from phyb.errors import UsageError
 
 WORDS = ("auto", "learned", "none", *TERMINATION_RULES)
 """What `--termination` takes beside package.module:function."""
@@ -61,18 +60,12 @@ def resolve(word: str, task: Task | None) -> Termination:
         task: what is known about the environment, if anything.
 
     Raises:
-        UsageError: there is no such name, module or function.
+        UsageError: there is no such module or function.
     """
-    try:
-        check_word(word)
-    except ValueError as error:
-        raise UsageError(f"{error}.") from error
     if word == "auto":
         rule = task.termination if task is not None else None
-        if rule is None:
-            return Termination("learned", "learned")
         known = (name for name, candidate in TERMINATION_RULES.items() if candidate is rule)
-        return Termination(next(known, "rule"), rule)
+        return Termination(next(known, "rule"), rule) if rule is not None else Termination("learned", "learned")
     if word == "learned" or word == "none":
         return Termination(word, word)
     if word in TERMINATION_RULES:

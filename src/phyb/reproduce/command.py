@@ -10,7 +10,7 @@ from rich.console import Console
 
 from phyb.errors import PhybError, UsageError
 from phyb.interrupt import stop_requests
-from phyb.reproduce import figure, tables
+from phyb.reproduce import tables
 from phyb.reproduce.board import Board
 from phyb.reproduce.plan import Planned, plan_runs
 from phyb.reproduce.processes import Failed, run_all, share_cores
@@ -92,7 +92,7 @@ def write(found: Comparison, folder: Path, command: str) -> list[Path]:
     for path, text in zip(paths, texts.values(), strict=True):
         write_bytes(path, text.encode())
     write_json(data, tables.data(found, command))
-    figure.draw(found, [svg, png])
+    tables.draw(found, [svg, png])
     return [*paths, data, svg, png]
 
 

@@ -46,23 +46,19 @@ class Planned:
         return ["train", self.task, "--algorithm", self.algorithm, "--seed", str(self.seed), *self.options]
 
     @property
-    def arguments(self) -> list[str]:
-        """The command line after `phyb` with which it is made here."""
-        places = [] if self.cache is None else ["--cache", str(self.cache)]
-        return [*self.recipe, "--out", str(self.folder), "--resume", *places]
-
-    @property
     def process_command(self) -> list[str]:
-        """The command for this Python."""
-        return [sys.executable, "-m", "phyb.cli", *self.arguments]
+        """The command with which it is made here."""
+        places = [] if self.cache is None else ["--cache", str(self.cache)]
+        return [sys.executable, "-m", "phyb.cli", *self.recipe, "--out", str(self.folder), "--resume", *places]
 
     @property
     def pool(self) -> str | None:
         """Equal for runs that use the same pool of models; None for one without."""
-        if self.settings.pool is None:
+        pool, training = self.settings.pool, self.settings.training
+        if pool is None:
             return None
-        made_from = [self.task, self.seed, self.settings.training.transitions, self.settings.training.termination]
-        return json.dumps([*made_from, self.settings.training.reward, dataclasses.asdict(self.settings.pool)])
+        rows = [self.task, self.seed, training.transitions, training.termination, training.reward]
+        return json.dumps([*rows, dataclasses.asdict(pool)])
 
     @property
     def pool_is_there(self) -> bool:
