@@ -168,9 +168,7 @@ def test_diagnostics_of_an_earlier_version_still_give_a_report(tmp_path):
 
 
 def test_a_belief_above_the_true_return_is_not_called_a_bound(tmp_path):
-    changed = result(belief_return=150.0)
-    del changed["belief_is_lower_bound"]
-    write_run(tmp_path, result=changed)
+    write_run(tmp_path, result=result(belief_return=150.0, belief_is_lower_bound=False))
     words = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
     assert "150.00, is not a lower bound" in words
     assert "Belief is a lower bound no" in words

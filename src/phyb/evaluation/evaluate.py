@@ -14,19 +14,12 @@ from rich.console import Console
 from phyb.algorithms.settings import TrainingConfig
 from phyb.envs.tasks import find_task, normalized_score
 from phyb.errors import UsageError
-from phyb.evaluation.film import check_film_path, film_episode
-from phyb.evaluation.returns import (
-    SLOW_EPISODES,
-    episode_returns,
-    finite_or_none,
-    mean_interval,
-    name_of_env,
-    runs_fast,
-    summarize,
-)
+from phyb.evaluation.film import film_episode
+from phyb.evaluation.returns import SLOW_EPISODES, episode_returns, mean_interval, name_of_env, runs_fast, summarize
 from phyb.policy.policy import load_policy
 from phyb.training.folder import RunFolder
 from phyb.training.progress import Stages
+from phyb.training.records import number
 
 
 class Acts(Protocol):
@@ -76,7 +69,7 @@ def evaluate(
         "env_id": name,
         "mean_return": found.mean,
         "interval_95": interval,
-        "std_error": finite_or_none(found.std_error),
+        "std_error": number(found.std_error),
         "cvar_10": found.cvar_10,
         "episodes": found.episodes,
         "min": found.min,
@@ -108,11 +101,8 @@ def evaluate_run(
     env_id = env or RunFolder(run_folder).read_config().get("env_id")
     if env_id is None:
         raise UsageError(f"{run_folder}: this run has no simulator. Name one with --env, such as --env Hopper-v5.")
-    if render is not None:
-        check_film_path(render)
     policy, film = load_policy(run_folder), None
     if render is not None:  # first, since it can fail and is soon done
         with Stages(console).stage("film", "film    ", 1):
-            film = film_episode(policy.act, env_id, render, seed)
-    found = evaluate(policy, env_id, episodes, seed, console)
-    return found | {"film": None if film is None else dataclasses.asdict(film)}
+            film = dataclasses.asdict(film_episode(policy.act, env_id, render, seed))
+    return evaluate(policy, env_id, episodes, seed, console) | {"film": film}

@@ -45,22 +45,6 @@ class Film:
     """Whether the film shows the end of its episode."""
 
 
-def check_film_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a film that could not be written, before any time is spent.
-
-    Raises:
-        UsageError: it is neither .gif nor .mp4, or its folder does not exist.
-        MissingExtraError: it is an .mp4, and the package that writes them is not installed.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in (".gif", ".mp4"):
-        raise UsageError(f"{path}: films are written as GIF or MP4; give a name that ends in .gif or .mp4.")
-    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise MissingExtraError("mp4", f"{path}: an MP4")
-    if not path.parent.is_dir() or path.is_dir():
-        raise UsageError(f"{path}: there is no such folder to write to, or the name is a folder's.")
-
-
 def film_episode(
     act: Callable[[np.ndarray], np.ndarray],
     env_id: str,
@@ -79,12 +63,18 @@ def film_episode(
         seconds: simulated time after which the film stops even if the episode goes on. Lower makes smaller files.
 
     Raises:
-        UsageError: the environment cannot draw, or the film cannot be encoded; the message names the remedy.
+        UsageError: the path is not one for a film, the environment cannot draw, or the film cannot be encoded; the
+            message names the remedy.
         MissingExtraError: the film is an .mp4, and the package that writes them is not installed.
     """
-    check_film_path(path)
     path = Path(path)
     is_mp4 = path.suffix.lower() == ".mp4"
+    if not is_mp4 and path.suffix.lower() != ".gif":
+        raise UsageError(f"{path}: films are written as GIF or MP4; give a name that ends in .gif or .mp4.")
+    if is_mp4 and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise MissingExtraError("mp4", f"{path}: an MP4")
+    if not path.parent.is_dir() or path.is_dir():
+        raise UsageError(f"{path}: there is no such folder to write to, or the name is a folder's.")
     widest = WIDEST_MP4 if is_mp4 else WIDEST
     with _drawing(env_id) as env:
         observation, _ = env.reset(seed=seed)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from phyb.algorithms.problem import Problem
 from phyb.data.dataset import Rows
 from phyb.errors import DivergenceError, UsageError
+from phyb.fields import Count, Layers, Share, check
 from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import MLP, Standardizer, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
@@ -31,19 +32,19 @@ _TAIL = 0.25
 class FittedQConfig:
     """Settings of fitted Q evaluation."""
 
-    fit_steps: int | None = None
+    fit_steps: Count | None = None
     """Gradient steps of the fit of one policy; None takes what values need to propagate back through an episode, at
     least 100 / target rate. More is more exact; the command warns when an estimate was still moving at the end."""
-    fit_networks: int = 3
+    fit_networks: Count = 3
     """Q networks fitted side by side, each from its own weights and batches. More gives a better standard error and
     costs time in proportion."""
-    fit_hidden: tuple[int, ...] = (128, 128)
+    fit_hidden: Layers = (128, 128)
     """Units per hidden layer of a Q network. Wider fits finer detail and costs time."""
-    fit_batch_size: int = 256
+    fit_batch_size: Count = 256
     """Logged rows per network and step. Larger is smoother and slower."""
-    fit_learning_rate: float = 1e-3
+    fit_learning_rate: Share = 1e-3
     """Step of the optimiser; it falls linearly to a tenth of itself. Lower is steadier and slower."""
-    fit_target_rate: float = 0.02
+    fit_target_rate: Share = 0.02
     """Share by which the target networks follow per step. Higher converges sooner, lower is smoother."""
 
 
@@ -85,6 +86,9 @@ class FittedQ(eqx.Module):
 
     def _inputs(self, observations: Array, actions: Array) -> Array:
         return jnp.concatenate([self.standardizer(observations), actions], axis=-1)
+
+
+_values = eqx.filter_jit(FittedQ.each)
 
 
 class Fit(NamedTuple):
@@ -149,7 +153,7 @@ def fit_q(
             progress(done)
 
     def values() -> np.ndarray:
-        found = np.asarray(_start_values(_q(state.targets, policy, problem), rows) * problem.reward_scale)
+        found = np.asarray(_values(_q(state.targets, policy, problem), rows) * problem.reward_scale)
         if not np.all(np.isfinite(found)):
             raise DivergenceError(
                 f"Fitted Q evaluation diverged within {done:,} steps. Lower --fit-learning-rate or --fit-target-rate."
@@ -181,17 +185,8 @@ def check_fit(config: FittedQConfig) -> None:
     Raises:
         UsageError: names the setting, what was found, and what it may be.
     """
-    for name, value in dataclasses.asdict(config).items():
-        if value is None:
-            continue
-        if isinstance(value, tuple):
-            fine, words = all(width >= 1 for width in value), "1 or more each"
-        elif isinstance(value, int):
-            fine, words = value >= 1, "1 or more"
-        else:
-            fine, words = 0.0 < value <= 1.0, "above 0 and at most 1"
-        if not fine:
-            raise UsageError(f"{name}: found {value}, must be {words}.")
+    if found := check(config):
+        raise UsageError("These settings cannot be used:\n  " + "\n  ".join(found))
 
 
 def _optimizer(config: FittedQConfig) -> optax.GradientTransformation:
@@ -214,11 +209,6 @@ def _start(config: FittedQConfig, key: PRNGKeyArray, inputs: int) -> _State:
     sizes = (inputs, *config.fit_hidden, 1)
     networks = jax.vmap(lambda k: MLP(k, sizes))(jax.random.split(network_key, config.fit_networks))
     return _State(networks, networks, start_optimizer(_optimizer(config), networks), key)
-
-
-@eqx.filter_jit
-def _start_values(q: FittedQ, starts: Array) -> Array:
-    return q.each(starts)
 
 
 @eqx.filter_jit

@@ -21,18 +21,12 @@ from phyb.envs.rules import RULES
 from phyb.envs.tasks import normalized_score
 from phyb.evaluation.belief_return import Episodes, belief_returns
 from phyb.evaluation.fitted_q import QUICK_FIT, FittedQConfig, fit_q
-from phyb.evaluation.returns import (
-    SLOW_EPISODES,
-    episode_returns,
-    finite_or_none,
-    runs_fast,
-    start_observations,
-    summarize,
-)
+from phyb.evaluation.returns import SLOW_EPISODES, episode_returns, runs_fast, start_observations, summarize
 from phyb.interrupt import StopRequests
 from phyb.policy.policy import Policy
 from phyb.training.folder import versions
 from phyb.training.job import Job
+from phyb.training.records import number
 
 # Steps imagined for one estimate of the return under the belief: during training, and at the end.
 _BELIEF_STEPS, _FINAL_BELIEF_STEPS = 20_000, 100_000
@@ -87,6 +81,8 @@ def final_evaluation(job: Job, policy: Policy, problem: Problem, stopped_at: int
         "behaviour_return": float(finished.mean()),
         "episodes": None,
         "rules": {},
+        "belief_return": None,
+        "belief_std_error": None,
     }
     count, imagined_episodes = _episodes(job, final=True), belief_episodes(problem.horizon)
     starts = np.asarray(problem.starts[:imagined_episodes])
@@ -97,7 +93,7 @@ def final_evaluation(job: Job, policy: Policy, problem: Problem, stopped_at: int
             starts = start_observations(job.env_id, count, seed)[:imagined_episodes]
             result |= {
                 "mean_return": real.mean,
-                "std_error": finite_or_none(real.std_error),
+                "std_error": number(real.std_error),
                 "cvar_10": real.cvar_10,
                 "episodes": real.episodes,
             }
@@ -106,10 +102,9 @@ def final_evaluation(job: Job, policy: Policy, problem: Problem, stopped_at: int
             if result["optimal_return"] is not None:
                 result["regret"] = result["optimal_return"] - real.mean
         episodes = _under_belief(job, policy, problem, starts, job.settings.training.steps + 1, FittedQConfig())
-    result |= {"belief_return": None, "belief_std_error": None}
     if episodes is not None:
         imagined = summarize(episodes.total)
-        result |= {"belief_return": imagined.mean, "belief_std_error": finite_or_none(imagined.std_error)}
+        result |= {"belief_return": imagined.mean, "belief_std_error": number(imagined.std_error)}
     result["belief_is_lower_bound"] = _is_lower_bound(result)
     if job.task is not None and job.task.name == "liquidation":
         for name, rule in RULES.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -51,21 +52,14 @@ def episode_returns(
     """
     if episodes < 1:
         raise UsageError(f"evaluation needs at least 1 episode, asked for {episodes}")
-    made = _make(env, episodes)
-    try:
+    with _opened(env, episodes) as made:
         return _run(act, made, name_of_env(env), episodes, seed, progress)
-    finally:
-        if isinstance(env, str):
-            made.close()
 
 
 def start_observations(env_id: str, episodes: int, seed: int) -> Float[np.ndarray, "starts obs"]:
     """The states in which `episode_returns` with the same arguments starts the first episode of each copy."""
-    env = _make(env_id, episodes)
-    try:
+    with _opened(env_id, episodes) as env:
         return np.asarray(env.reset(seed=_seeds(env, seed))[0])  # pyright: ignore[reportArgumentType]
-    finally:
-        env.close()
 
 
 def name_of_env(env: Environment) -> str:
@@ -79,9 +73,8 @@ def runs_fast(env: Environment) -> bool:
     """Whether the environment has a vectorised simulator, for which thousands of episodes take no time."""
     if not isinstance(env, str):
         return isinstance(env, VectorEnv) and not isinstance(env.unwrapped, gymnasium.vector.SyncVectorEnv)
-    made = _make(env, 1)
-    made.close()
-    return made.spec is not None and made.spec.vector_entry_point is not None
+    with _opened(env, 1) as made:
+        return made.spec is not None and made.spec.vector_entry_point is not None
 
 
 def cvar(returns: Float[np.ndarray, " episodes"], level: float = 0.1) -> float:
@@ -122,34 +115,26 @@ def mean_interval(
     return float(low), float(high)
 
 
-def finite_or_none(value: float) -> float | None:
-    """What JSON can hold: null for a number that is not finite."""
-    return value if np.isfinite(value) else None
-
-
-def _make(env_id: Environment, episodes: int) -> VectorEnv:
-    """A vector environment with at most one sub-environment per episode, or the one given."""
-    if not isinstance(env_id, str):
-        env = env_id if isinstance(env_id, VectorEnv) else gymnasium.vector.SyncVectorEnv([lambda: env_id])
-        _check_actions(env, name_of_env(env_id))
-        return env
-    with env_errors(env_id):
-        registered = registered_id(env_id)
-        vectorised = gymnasium.spec(registered).vector_entry_point is not None
-        limit = MAX_VECTOR_ENVS if vectorised else MAX_SYNC_ENVS
-        mode = "vector_entry_point" if vectorised else "sync"
-        env = gymnasium.make_vec(registered, num_envs=min(limit, episodes), vectorization_mode=mode)
+@contextlib.contextmanager
+def _opened(env: Environment, episodes: int) -> Iterator[VectorEnv]:
+    """A vector environment with at most one copy per episode, closed afterwards; one that is given stays open."""
+    if isinstance(env, str):
+        with env_errors(env):
+            registered = registered_id(env)
+            vectorised = gymnasium.spec(registered).vector_entry_point is not None
+            count = min(MAX_VECTOR_ENVS if vectorised else MAX_SYNC_ENVS, episodes)
+            mode = "vector_entry_point" if vectorised else "sync"
+            made = gymnasium.make_vec(registered, num_envs=count, vectorization_mode=mode)
+    else:
+        made = env if isinstance(env, VectorEnv) else gymnasium.vector.SyncVectorEnv([lambda: env])
     try:
-        _check_actions(env, env_id)
-    except UsageError:
-        env.close()
-        raise
-    return env
-
-
-def _check_actions(env: VectorEnv, name: str) -> None:
-    if not isinstance(env.single_action_space, gymnasium.spaces.Box):
-        raise UsageError(f"{name} has actions in {env.single_action_space}; they must be continuous (Box)")
+        if not isinstance(made.single_action_space, gymnasium.spaces.Box):
+            name, space = name_of_env(env), made.single_action_space
+            raise UsageError(f"{name} has actions in {space}; they must be continuous (Box)")
+        yield made
+    finally:
+        if isinstance(env, str):
+            made.close()
 
 
 def _run(

@@ -11,19 +11,19 @@ from phyb.report.figures import curve_panel, mean_by_rank, rank_panel
 from phyb.report.policy_map import map_policy, policy_panel
 from phyb.training.records import RunData, series
 
+_CURVES = (
+    ("Value targets (Q)", "return", ("q_logged", "logged rows", "true"), ("q_imagined", "imagined rows", "belief")),
+    ("Whole episodes under the belief", "return less penalty", ("episode_return", "candidate policies", "belief")),
+    ("Uncertainty about the next state", "log std", ("uncertainty", "pessimistic models", "extra")),
+    ("Disagreement along imagined episodes", "std of the data", ("disagreement", "two models", "extra")),
+)
+"""Title and unit of each picture, and metric, label and colour of its curves."""
+
 
 def values_and_disagreement(run: RunData) -> Section | None:
     """Q-values and the disagreement of the pessimistic subset over training."""
     lines = run.stage("policy")
-    values = [("q_logged", "logged rows", "true"), ("q_imagined", "imagined rows", "belief")]
-    returns, pairs = [("episode_return", "candidate policies", "belief")], [("disagreement", "two models", "extra")]
-    subset = [("uncertainty", "pessimistic models", "extra")]
-    panels = [
-        curve_panel(lines, values, title="Value targets (Q)", unit="return"),
-        curve_panel(lines, returns, title="Whole episodes under the belief", unit="return less penalty"),
-        curve_panel(lines, subset, title="Uncertainty about the next state", unit="log std"),
-        curve_panel(lines, pairs, title="Disagreement along imagined episodes", unit="std of the data"),
-    ]
+    panels = [curve_panel(lines, curves, title=title, unit=unit) for title, unit, *curves in _CURVES]
     found = [panel for panel in panels if panel is not None]
     if not found:
         return None
@@ -39,14 +39,14 @@ def values_and_disagreement(run: RunData) -> Section | None:
         for key, label in names.items()
         if len(curve := series(lines, key)[1])
     ]
-    explained = [
+    explained = (
         "Values should level off. Values that rise while returns fall mean that the models are wrong where the policy "
         "goes. Uncertainty is the disagreement of the pessimistic models about the next state; it is low where the log "
         "has data."
-    ]
+    )
     if not run.has_pool:
-        explained = ["Values should level off. Values that rise while returns fall are wrong."]
-    sentences = [*explained, f"In this run {'; '.join(changes)}."]
+        explained = "Values should level off. Values that rise while returns fall are wrong."
+    sentences = [explained, f"In this run {'; '.join(changes)}."]
     return Section("values", "Values and uncertainty", sentences, found, short="Values")
 
 

@@ -114,34 +114,28 @@ def rank_panel(lines: Sequence[Record]) -> Panel | None:
     return Panel(title, svg, f"{title}. {rows}.", [Key(label, color, "bar") for label, color, _ in groups], shown)
 
 
+_SMALL = (
+    ("Losses", "squared error", True, ("critic_loss", "critics", "true"), ("value_loss", "value", "belief")),
+    ("Divergence from the reference", "divergence", False, ("divergence", "mirror step", "true")),
+    ("Step size of the mirror step", "β", True, ("step_size", "step size β", "true")),
+    ("Pessimism: mean minus target", "return", False, ("pessimism", "pessimism", "belief")),
+    ("Imagined states outside the data", "share", False, ("outside_data", "imagined states", "belief")),
+    ("Imagined steps that end the episode", "share", False, ("imagined_end", "imagined steps", "true")),
+    ("Age of imagined rollouts", "steps", False, ("rollout_age", "mean age", "true")),
+    ("Spread of the actor", "std", True, ("actor_std", "before the tanh", "true")),
+)
+"""Title, unit and whether the axis may be logarithmic; metric, label and colour of each curve."""
+
+
 def training_panels(lines: Sequence[Record], pool: Sequence[Record], target: float | None) -> list[Panel]:
     """Small pictures of everything else that was recorded; metrics without a picture of their own get a plain one."""
-    losses = [("critic_loss", "critics", "true"), ("value_loss", "value", "belief")]
-    leaving, ending = [("outside_data", "imagined states", "belief")], [("imagined_end", "imagined steps", "true")]
-    nll, divergence = [("holdout_nll", "mean of the models", "true")], [("divergence", "mirror step", "true")]
-    size, pessimism = [("step_size", "step size β", "true")], [("pessimism", "pessimism", "belief")]
-    age, spread = [("rollout_age", "mean age", "true")], [("actor_std", "before the tanh", "true")]
-    panels = [
-        curve_panel(pool, nll, title="Hold-out loss of the pool", unit="−log p", steps_label="steps per model"),
-        curve_panel(lines, losses, title="Losses", unit="squared error", log=True),
-        curve_panel(
-            lines,
-            divergence,
-            title="Divergence from the reference",
-            unit="divergence",
-            levels=[("target", target, "optimum")],
-        ),
-        curve_panel(lines, size, title="Step size of the mirror step", unit="β", log=True),
-        curve_panel(lines, pessimism, title="Pessimism: mean minus target", unit="return"),
-        curve_panel(lines, leaving, title="Imagined states outside the data", unit="share"),
-        curve_panel(lines, ending, title="Imagined steps that end the episode", unit="share"),
-        curve_panel(lines, age, title="Age of imagined rollouts", unit="steps"),
-        curve_panel(lines, spread, title="Spread of the actor", unit="std", log=True),
-    ]
+    nll = [("holdout_nll", "mean of the models", "true")]
+    panels = [curve_panel(pool, nll, title="Hold-out loss of the pool", unit="−log p", steps_label="steps per model")]
     drawn = {"step", "q_logged", "q_imagined", "uncertainty"}
-    drawn |= {
-        key for curves in (losses, leaving, ending, divergence, size, pessimism, age, spread) for key, _, _ in curves
-    }
+    for title, unit, log, *curves in _SMALL:
+        levels = [("target", target, "optimum")] if unit == "divergence" else []
+        panels.append(curve_panel(lines, curves, title=title, unit=unit, log=log, levels=levels))
+        drawn |= {metric for metric, _, _ in curves}
     names = sorted({key for line in lines for key in line} - drawn)
     others = [(name, name.replace("_", " ")) for name in names if len(series(lines, name)[0])]
     panels += [curve_panel(lines, [(n, words, "true")], title=words.capitalize(), unit="") for n, words in others[:12]]

@@ -28,8 +28,6 @@ _SECTIONS = (
     pool_sections.training,
     pool_sections.settings,
 )
-_OF_THE_POOL = (pool_sections.calibration, pool_sections.error_growth)
-"""Sections that are left out where no models are learned."""
 
 
 def write_report(run_folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
@@ -47,8 +45,7 @@ def write_report(run_folder: str | os.PathLike[str], out: str | os.PathLike[str]
 
 def render(run: RunData) -> str:
     """The whole page as text."""
-    makers = [make for make in _SECTIONS if run.has_pool or make not in _OF_THE_POOL]
-    parts = [part for make in makers if (part := make(run)) is not None]
+    parts = [part for make in _SECTIONS if (part := make(run)) is not None]
     links = "".join(f'<a href="#{escape(part.id)}">{escape(part.short or part.title)}</a>' for part in parts)
     title = escape(run.name)
     header = f'<h1>{title}</h1><p>{escape(_subtitle(run))}</p><nav aria-label="Contents">{links}</nav>'

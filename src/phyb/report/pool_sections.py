@@ -18,12 +18,14 @@ MAX_PANELS = 6
 def calibration(run: RunData) -> Section | None:
     """Whether predicted errors match observed ones: one picture per output, and a table of all of them."""
     dimensions = records(run.diagnostics.get("dimensions"))
+    if not run.has_pool:
+        return None
     if not dimensions:
         return Section("pool", "Pool: calibration", ["This run has no diagnostics of its pool."], short="Pool")
     drawn = [d for d in dimensions if records(d.get("bins"))]
     panels = [calibration_panel(d, _name(run, d)) for d in worst_calibrated(drawn, MAX_PANELS)]
-    sentences = [*_verdict(run)]
-    sentences += [
+    sentences = [
+        *_verdict(run),
         "Hold-out rows are grouped by the error the pool predicts for them. Points above the diagonal are "
         "over-confident, the error is larger than predicted; points below are over-cautious.",
         _calibration_summary(run, dimensions),
