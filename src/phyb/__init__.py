@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from phyb.algorithms.iql import IQL
     from phyb.algorithms.mobile import MOBILE
     from phyb.algorithms.mopo import MOPO
+    from phyb.algorithms.morel import MOReL
     from phyb.algorithms.one_r_two_r import OneRTwoR
     from phyb.algorithms.oraac import ORAAC
     from phyb.algorithms.phyb import PhyB
@@ -86,6 +87,7 @@ _HOMES = {
     "phyb.algorithms.iql": ("IQL",),
     "phyb.algorithms.mobile": ("MOBILE",),
     "phyb.algorithms.mopo": ("MOPO",),
+    "phyb.algorithms.morel": ("MOReL",),
     "phyb.algorithms.one_r_two_r": ("OneRTwoR",),
     "phyb.algorithms.oraac": ("ORAAC",),
     "phyb.algorithms.phyb": ("PhyB",),
@@ -134,6 +136,7 @@ __all__ = [
     "InterruptedRunError",
     "LaterFormatError",
     "Log",
+    "MOReL",
     "MemoryShortError",
     "MissingExtraError",
     "OneRTwoR",

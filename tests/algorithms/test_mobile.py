@@ -101,14 +101,14 @@ def test_imagined_targets_are_charged_and_neither_logged_ones_nor_the_buffer(pro
 
 
 def test_targets_have_a_floor_that_suits_the_rewards(problem):
-    def floor(kind):
-        return MOBILE(dataclasses.replace(SMALL, target_floor=kind), steps=10).lowest_target(problem)
-
+    floors = {
+        kind: MOBILE(dataclasses.replace(SMALL, target_floor=kind), steps=10).lowest_target(problem)
+        for kind in ("zero", "rewards", "none")
+    }
     least = float(jnp.min(problem.rows.rewards))
     assert least < 0.0
-    assert float(floor("zero")) == 0.0
-    assert float(floor("rewards")) == pytest.approx(5 * least, rel=1e-5)  # in each of the five steps of an episode
-    assert floor("none") is None
+    # The lowest reward in each of the five steps of an episode.
+    assert floors == {"zero": 0.0, "rewards": pytest.approx(5 * least, rel=1e-5), "none": None}
 
 
 def test_no_target_is_below_its_floor():

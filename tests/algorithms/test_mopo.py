@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phyb.algorithms.model_sac import ModelState
 from phyb.algorithms.mopo import MOPO, MOPOConfig, uncertainty
 from phyb.algorithms.problem import make_problem
-from phyb.algorithms.sac import SACState
 from phyb.algorithms.settings import preset
 
 
@@ -20,12 +20,12 @@ def test_uncertainty_is_the_largest_norm_of_standard_deviations_of_all_members(l
     np.testing.assert_allclose(uncertainty(problem.learned_world(), rows.observations, rows.actions), 13.0, rtol=1e-4)
 
     observations, actions = rows.observations[:6], rows.actions[:6]
-    alive, agent = jnp.ones(6), SACState(*[None] * 7)  # pyright: ignore[reportArgumentType]
+    alive, state = jnp.ones(6), ModelState(*[None] * 4)  # pyright: ignore[reportArgumentType]
     found = {}
     for weight in (0.0, 0.5, 2.0):
         algorithm = MOPO(MOPOConfig(elites=1, uncertainty_weight=weight), steps=10)
         step = eqx.filter_jit(algorithm.step)
-        moved = step(jax.random.key(0), agent, problem, observations, actions, alive)
+        moved = step(jax.random.key(0), state, problem, observations, actions, alive)
         np.testing.assert_array_equal(moved.weight, alive)
         found[weight] = moved.row
     for weight in (0.5, 2.0):
@@ -42,5 +42,5 @@ def test_published_settings_follow_the_dataset():
 
 
 def test_two_cores_share_the_pool_of_other_algorithms():
-    for name in ("mopo", "combo", "1r2r", "rambo", "mobile"):
+    for name in ("mopo", "combo", "1r2r", "rambo", "mobile", "morel"):
         assert preset("cpu", name).pool == preset("cpu", "phyb").pool

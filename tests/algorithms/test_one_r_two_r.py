@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from phyb.algorithms import sac
-from phyb.algorithms.model_sac import ModelSAC
+from phyb.algorithms.model_sac import ModelSAC, ModelState
 from phyb.algorithms.one_r_two_r import OneRTwoR, OneRTwoRConfig, choose, choose_pooled
 from phyb.algorithms.problem import make_problem
 from phyb.algorithms.settings import preset
@@ -70,11 +70,12 @@ def setting(linear_log, linear_pool):
 
 def stepped(setting, kind: type[ModelSAC] = OneRTwoR, **changes):
     problem, agent = setting
+    state = ModelState(agent, *[None] * 3)  # pyright: ignore[reportArgumentType]
     algorithm = kind(dataclasses.replace(OneRTwoRConfig(), **changes), steps=10)
     observations = jnp.tile(problem.rows.observations[:300], (2, 1))
     actions = jnp.tile(problem.rows.actions[:300], (2, 1))
     step = eqx.filter_jit(algorithm.step)
-    rows, weight, *_ = step(jax.random.key(3), agent, problem, observations, actions, jnp.ones(600))
+    rows, weight, *_ = step(jax.random.key(3), state, problem, observations, actions, jnp.ones(600))
     np.testing.assert_array_equal(weight, 1.0)
     return rows, float(jnp.mean(rows.rewards) * problem.reward_scale)
 

@@ -38,6 +38,7 @@ def test_more_rows_columns_and_members_need_more():
         ("mopo", {"rollout_starts": 50_000}),
         ("rambo", {"rollout_rounds": 50}),
         ("mobile", {"inconsistency_samples": 100}),
+        ("morel", {"critics": 10}),
     ],
 )
 def test_an_algorithm_says_what_its_own_settings_cost(name, more):

@@ -40,6 +40,8 @@ class ModelConfig(CriticConfig):
     leaves the temperature as it is at the start."""
     initial_temperature: Positive = 1.0
     """Weight of entropy at the start, in the units of the rewards; it is learned from there on."""
+    critics: Count = 2
+    """Q networks, of which the smallest value counts. More are more cautious and slower."""
     clone_steps: Whole = 0
     """Updates before the first in which the actor is fitted to the logged actions."""
 
@@ -117,9 +119,11 @@ class ModelState(NamedTuple):
     """Everything that changes in training."""
 
     sac: SACState
-    buffer: ReplayBuffer
+    buffer: ReplayBuffer[Rows]
     key: PRNGKeyArray
     step: Int[Array, ""]
+    known: Any = None
+    """What the algorithm worked out once, before the first update."""
 
     @property
     def actor(self) -> Actor:
@@ -153,13 +157,16 @@ class ModelSAC(Algorithm[Config, ModelState]):
         cfg, pool, width = self.config, self.settings.pool, 2 * observation_size + action_size + 2
         rows = cfg.rollout_starts * cfg.rollout_length * (cfg.rollout_rounds + 2)
         asked = cfg.rollout_starts * (pool.pool_size * (max(pool.model_hidden, default=1) + width) if pool else 0)
-        return super().memory(observation_size, action_size) + 4 * (rows * width + 2 * asked)
+        twins = super().memory(observation_size, action_size)
+        return twins * max(cfg.critics, 2) // 2 + 4 * (rows * width + 2 * asked)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> ModelState:
         """Fresh networks, the actor fitted to the log if that is asked for, and an empty replay buffer."""
         cfg, sizes = self.config, (problem.observation_size, problem.action_size)
         start_key, clone_key, key = jax.random.split(key, 3)
-        start = sac.start(self._optimizers, start_key, *sizes, cfg.policy_hidden, cfg.initial_temperature, cfg.actor)
+        start = sac.start(
+            self._optimizers, start_key, *sizes, cfg.policy_hidden, cfg.initial_temperature, cfg.actor, cfg.critics
+        )
         if cfg.clone_steps:
             actor = clone(
                 clone_key,
@@ -173,12 +180,17 @@ class ModelSAC(Algorithm[Config, ModelState]):
             )
             start = start._replace(actor=actor)
         capacity = cfg.rollout_starts * cfg.rollout_length * cfg.rollout_rounds
-        return ModelState(start, ReplayBuffer.empty(capacity, *sizes), key, jnp.zeros((), jnp.int32))
+        buffer = ReplayBuffer.empty(capacity, *sizes)
+        return ModelState(start, buffer, key, jnp.zeros((), jnp.int32), self.prepare(problem))
+
+    def prepare(self, problem: Problem) -> Any:
+        """What is worked out once, before the first update: `known` of the state."""
+        return None
 
     def step(
         self,
         key: PRNGKeyArray,
-        agent: SACState,
+        state: ModelState,
         problem: Problem,
         observations: Float[Array, "rows obs"],
         actions: Float[Array, "rows act"],
@@ -204,16 +216,16 @@ class ModelSAC(Algorithm[Config, ModelState]):
         """What is added to the critics' loss, of a batch that is ready for critics."""
         return None
 
-    def imagine(self, key: PRNGKeyArray, agent: SACState, problem: Problem) -> tuple[Rows, Bool[Array, "steps rows"]]:
+    def imagine(self, key: PRNGKeyArray, state: ModelState, problem: Problem) -> tuple[Rows, Bool[Array, "steps rows"]]:
         """One round of rollouts of the policy from logged states, and which of its rows count."""
         start_key, roll_key = jax.random.split(key)
         starts = problem.sample(start_key, self.config.rollout_starts).observations
 
         def act(key: PRNGKeyArray, observations: Array) -> Array:
-            return sac.act(agent.actor, key, problem.standardizer(observations))[0]
+            return sac.act(state.actor, key, problem.standardizer(observations))[0]
 
         def step(key: PRNGKeyArray, observations: Array, actions: Array, alive: Array) -> Transition:
-            return self.step(key, agent, problem, observations, actions, alive)
+            return self.step(key, state, problem, observations, actions, alive)
 
         return rollout(roll_key, starts, act, step, length=self.config.rollout_length, record=ROWS, hold=False).kept
 
@@ -223,7 +235,7 @@ class ModelSAC(Algorithm[Config, ModelState]):
         key, roll_key, logged_key, imagined_key, penalty_key, learn_key = jax.random.split(state.key, 6)
         buffer = jax.lax.cond(
             state.step % cfg.rollout_every == 0,
-            lambda buffer: buffer.add(*self.imagine(roll_key, state.sac, problem)),
+            lambda buffer: buffer.add(*self.imagine(roll_key, state, problem)),
             lambda buffer: buffer,
             state.buffer,
         )
@@ -232,27 +244,39 @@ class ModelSAC(Algorithm[Config, ModelState]):
         imagined = critic_rows(problem, drawn, cfg)
         charge = self.charge(penalty_key, state.sac, problem, drawn)
         charged = imagined if charge is None else imagined._replace(rewards=imagined.rewards - charge)
-        after, metrics = sac.learn(
-            self._optimizers,
-            state.sac,
-            learn_key,
-            joined(logged, charged),
-            discount=problem.discount,
-            target_rate=cfg.target_rate,
-            backup_entropy=self.backup_entropy,
-            lowest_target=self.lowest_target(problem),
-            penalty=self.penalty(penalty_key, state.sac, logged, imagined),
-        )
+        penalty = self.penalty(penalty_key, state.sac, logged, imagined)
+        after, metrics = self.learn(state.sac, learn_key, joined(logged, charged), problem, penalty)
         del metrics["target"]
         units = problem.reward_scale / reward_factor(problem, cfg.reward_units)
         metrics |= {} if charge is None else {"charge": jnp.mean(charge) * units}
         metrics |= {
-            "q_logged": _mean_value(after.critics, logged) * units,
-            "q_imagined": _mean_value(after.critics, imagined) * units,
+            "q_logged": mean_value(after.critics, logged) * units,
+            "q_imagined": mean_value(after.critics, imagined) * units,
             "reward_imagined": jnp.mean(imagined.rewards) * units,
             "imagined_end": jnp.mean(imagined.terminated),
         }
-        return ModelState(after, buffer, key, state.step + 1), metrics
+        return state._replace(sac=after, buffer=buffer, key=key, step=state.step + 1), metrics
+
+    def learn(
+        self,
+        agent: SACState,
+        key: PRNGKeyArray,
+        rows: Rows,
+        problem: Problem,
+        penalty: Callable[[Critics], Array] | None = None,
+    ) -> tuple[SACState, Metrics]:
+        """One update of SAC on rows as critics take them."""
+        return sac.learn(
+            self._optimizers,
+            agent,
+            key,
+            rows,
+            discount=problem.discount,
+            target_rate=self.config.target_rate,
+            backup_entropy=self.backup_entropy,
+            lowest_target=self.lowest_target(problem),
+            penalty=penalty,
+        )
 
 
 def joined(*batches: Rows) -> Rows:
@@ -260,5 +284,6 @@ def joined(*batches: Rows) -> Rows:
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches)
 
 
-def _mean_value(critics: Critics, rows: Rows) -> Float[Array, ""]:
+def mean_value(critics: Critics, rows: Rows) -> Float[Array, ""]:
+    """The mean over rows of `min_j Q_j(s, a)`."""
     return jnp.mean(jnp.min(critics(rows.observations, rows.actions), axis=0))

@@ -16,9 +16,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms.base import PAPER_TRAINING, locomotion_tasks
-from phyb.algorithms.model_sac import CPU_AGENT, LOCOMOTION_POOL, PAPER_POOL, ModelConfig, ModelSAC, by_dataset
+from phyb.algorithms.model_sac import (
+    CPU_AGENT,
+    LOCOMOTION_POOL,
+    PAPER_POOL,
+    ModelConfig,
+    ModelSAC,
+    ModelState,
+    by_dataset,
+)
 from phyb.algorithms.problem import Problem
-from phyb.algorithms.sac import SACState
 from phyb.fields import Fraction, NonNegative
 from phyb.world.model import WorldModel
 from phyb.world.rollout import Transition
@@ -73,14 +80,14 @@ class MOPO(ModelSAC[MOPOConfig]):
     def step(
         self,
         key: PRNGKeyArray,
-        agent: SACState,
+        state: ModelState,
         problem: Problem,
         observations: Float[Array, "rows obs"],
         actions: Float[Array, "rows act"],
         alive: Float[Array, " rows"],
     ) -> Transition:
         """One step of all rollouts, paid less where the models are unsure."""
-        moved = super().step(key, agent, problem, observations, actions, alive)
+        moved = super().step(key, state, problem, observations, actions, alive)
         price = self.config.uncertainty_weight * uncertainty(problem.learned_world(), observations, actions)
         rewards = moved.row.rewards - price / problem.reward_scale
         return moved._replace(row=moved.row._replace(rewards=rewards))

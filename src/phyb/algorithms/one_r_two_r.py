@@ -21,7 +21,15 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from phyb.algorithms import sac
 from phyb.algorithms.base import PAPER_TRAINING, critic_rows, locomotion_tasks
-from phyb.algorithms.model_sac import CPU_AGENT, LOCOMOTION_POOL, PAPER_POOL, ModelConfig, ModelSAC, by_dataset
+from phyb.algorithms.model_sac import (
+    CPU_AGENT,
+    LOCOMOTION_POOL,
+    PAPER_POOL,
+    ModelConfig,
+    ModelSAC,
+    ModelState,
+    by_dataset,
+)
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
@@ -119,7 +127,7 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
     def step(
         self,
         key: PRNGKeyArray,
-        agent: SACState,
+        state: ModelState,
         problem: Problem,
         observations: Float[Array, "rows obs"],
         actions: Float[Array, "rows act"],
@@ -130,7 +138,7 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
         outcome_key, value_key, choice_key = jax.random.split(key, 3)
         elites = elite_members(world.pool, cfg.elites)
         drawn = outcomes(outcome_key, world, elites, observations, actions, cfg.outcomes)
-        values = self.outcome_values(value_key, agent, problem, drawn)
+        values = self.outcome_values(value_key, state.sac, problem, drawn)
         row = jnp.arange(len(observations))
         if cfg.tail == "pooled":
             chosen, row, counts = choose_pooled(choice_key, values, alive > 0, cfg.risk_amount)

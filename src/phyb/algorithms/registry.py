@@ -132,6 +132,13 @@ ALGORITHMS: dict[str, Entry] = {
         "phyb.algorithms.mobile:MOBILE",
         "model-based",
     ),
+    "morel": Entry(
+        "MOReL",
+        "soft actor-critic in a pessimistic world: rollouts halt at a loss where two models lie far apart",
+        "MOReL: Model-Based Offline Reinforcement Learning, 2020",
+        "phyb.algorithms.morel:MOReL",
+        "model-based",
+    ),
 }
 """What is said about each algorithm: those of the library, and those that were registered."""
 

@@ -82,11 +82,12 @@ def start(
     hidden: Sequence[int],
     initial_temperature: float = 1.0,
     kind: str = "tanh-gaussian",
+    count: int = 2,
 ) -> SACState:
-    """Fresh networks for observations and actions of these sizes; `kind` names the actor."""
+    """Fresh networks for observations and actions of these sizes; `kind` names the actor, `count` critics."""
     actor_key, critic_key = jax.random.split(key)
     actor = make_actor(kind, actor_key, observations, actions, hidden)
-    critics = Critics(critic_key, observations, actions, hidden)
+    critics = Critics(critic_key, observations, actions, hidden, count=count)
     log_temperature = jnp.log(jnp.asarray(initial_temperature, jnp.float32))
     return SACState(
         actor=actor,
@@ -127,7 +128,7 @@ def act(
 def soft_target(
     rewards: Float[Array, " rows"],
     terminated: Float[Array, " rows"],
-    next_values: Float[Array, "2 rows"],
+    next_values: Float[Array, "critics rows"],
     next_log_density: Float[Array, " rows"],
     temperature: Float[Array, ""],
     discount: float,

@@ -80,10 +80,13 @@ class TD3BC(Algorithm[TD3BCConfig, TD3State]):
         return td3.start(self.config, self._optimizers, key, problem.observation_size, problem.action_size)
 
     def update(self, state: TD3State, problem: Problem) -> tuple[TD3State, Metrics]:
-        """One update of the critics, every other time also of the actor."""
-        cfg = self.config
+        """One update on a batch of logged rows."""
         key, batch_key = jax.random.split(state.key)
-        rows = logged_rows(batch_key, problem, cfg)
+        return self.learn(state, key, logged_rows(batch_key, problem, self.config), problem)
+
+    def learn(self, state: TD3State, key: PRNGKeyArray, rows: Rows, problem: Problem) -> tuple[TD3State, Metrics]:
+        """One update of the critics, every other time also of the actor, on rows as critics take them."""
+        cfg = self.config
 
         def loss(actor: Actor, critics: Critics, rows: Rows) -> Array:
             return actor_loss(cfg.improvement, actor, critics, rows)
