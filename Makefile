@@ -3,6 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
+LOCKED := tensorboard mujoco mp4 onnx frames
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench bench-peers seeds table2 locomotion kills fuzz lock clean
@@ -60,7 +61,7 @@ fuzz: $(READY)  ## 20,000 damaged and forged files through every reader (minutes
 	$(BIN)/python tests/faults/fuzz.py --inputs 20000
 
 lock:  ## pin every dependency anew (needs uv)
-	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	uv pip compile pyproject.toml $(foreach extra,$(LOCKED),--extra $(extra)) --group dev --universal --python-version 3.11 \
 		--no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 
 clean:  ## remove the virtual environment and caches, keep runs

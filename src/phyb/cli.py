@@ -22,6 +22,7 @@ from phyb.dynamics.fit import PoolConfig
 from phyb.envs.tasks import choose_task
 from phyb.errors import InterruptedRunError, PhybError, UsageError
 from phyb.registry import use_plugins
+from phyb.training.loggers import LoggerName
 from phyb.training.rows import log_origin
 
 DESCRIPTION = """PhyB turns a fixed log of experience into a policy, and tells you how far to trust it.
@@ -88,6 +89,9 @@ class Train(Generic[Models, Agent]):
     rows_in: Literal["auto", "memory", "disk"] = "auto"
     """Where the rows of the log lie: disk trains on logs larger than memory, with the same result, from files in the
     cache and in the run folder; auto takes the disk only if the memory free is less than the run needs."""
+    logger: LoggerName | None = None
+    """Service that hears all metrics (phyb[wandb], phyb[mlflow]). tensorboard only makes sure that its package is
+    there: events are written into the run folder whenever it is."""
     pool: Models = tyro.MISSING
     agent: Agent = tyro.MISSING
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
@@ -104,7 +108,7 @@ class Train(Generic[Models, Agent]):
 
     def run(self, console: Console) -> None:
         """Train, then show the result."""
-        from phyb.report.tables import result_table
+        from phyb.training.result_table import result_table
 
         run = find(self.algorithm)(self.settings, preset=self.preset).fit(
             self.source,
@@ -116,6 +120,7 @@ class Train(Generic[Models, Agent]):
             resume=self.resume,
             cache=self.cache,
             rows_in=self.rows_in,
+            logger=self.logger,
             console=console,
         )
         console.print(result_table(run.result))

@@ -37,6 +37,7 @@ from phyb.envs.liquidation import ENV_ID
 from phyb.envs.tasks import choose_task
 from phyb.errors import DataError, UsageError, memory_errors
 from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
+from phyb.fields import flat
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.policy.registry import ACTORS
 from phyb.report.page import write_report
@@ -47,6 +48,7 @@ from phyb.training.callbacks import Callback
 from phyb.training.config import write_or_compare_config
 from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
 from phyb.training.job import Job
+from phyb.training.loggers import LoggerName, check_logger, listening
 from phyb.training.loop import Outcome, optimize
 from phyb.training.progress import Stages
 from phyb.training.rows import (
@@ -84,9 +86,11 @@ def fit(
     callbacks: Sequence[Callback] = (),
     cache: str | os.PathLike[str] | None = None,
     rows_in: RowsIn = "auto",
+    logger: LoggerName | Callback | None = None,
     console: Console | None = None,
 ) -> Run:
     """Train an algorithm on a log and evaluate the policy; `Algorithm.fit` says what the arguments mean."""
+    check_logger(logger)
     recorded_env, recorded = log_origin(data)
     choice = choose_task(recorded_env, env, task)
     algorithm = algorithm.for_task(choice.task, dataset or dataset_of(choice.task, recorded))
@@ -123,7 +127,9 @@ def fit(
             show_memory(log, algorithm, stages)
         write_or_compare_config(job)
         if not folder.finished:
-            return _carry_out(job, cache_folder(cache), callbacks)
+            about = {"algorithm": algorithm.name, "seed": seed, "log": name} | flat(settings)
+            with listening(logger, folder.path, about, stages.message) as heard:
+                return _carry_out(job, cache_folder(cache), [*callbacks, *heard])
         stages.message(f"{folder.path}: this run is finished; here is its result.")
         if not folder.report.is_file():
             _write_report(job)

@@ -9,9 +9,9 @@ from phyb.report.tables import (
     evaluation_table,
     oracle_tables,
     pool_table,
-    result_table,
     selection_table,
 )
+from phyb.training.result_table import result_table
 
 RESULT = {
     "task": "liquidation", "algorithm": "phyb", "seed": 3, "mean_return": 136.0, "std_error": 0.4, "episodes": 20_000,

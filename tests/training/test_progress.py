@@ -41,3 +41,35 @@ def test_a_log_file_gets_lines_instead_of_a_moving_bar(monkeypatch):
         for done in range(0, 101, 5):
             advance(done, "")
     assert "50%, about" in shown.getvalue()
+
+
+@pytest.mark.parametrize(("widgets", "lines"), [(True, False), (False, True)])
+def test_a_notebook_gets_a_moving_bar_or_lines(monkeypatch, widgets, lines):
+    clock = iter(range(0, 10_000, 10))
+    monkeypatch.setattr("phyb.training.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("phyb.training.progress.importlib.util.find_spec", lambda name: widgets or None)
+    made = []
+    monkeypatch.setattr("phyb.training.progress.Progress", lambda *columns, **options: made.append(options) or NoBar())
+    shown = io.StringIO()
+    console = Console(file=shown, width=120)
+    console.is_jupyter = True
+    monkeypatch.setattr(console, "print", lambda text, **options: shown.write(text))
+    with Stages(console).stage("policy", "policy", 100) as advance:
+        for done in range(0, 101, 5):
+            advance(done, "")
+    assert made[0]["disable"] is lines
+    assert ("50%, about" in shown.getvalue()) is lines
+
+
+class NoBar:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def add_task(self, *_, **options):
+        return 0
+
+    def update(self, *_, **options):
+        pass

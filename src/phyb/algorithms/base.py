@@ -121,6 +121,7 @@ class Algorithm(Generic[Config, State]):
         callbacks: Sequence[Callable[[int, Mapping[str, Any]], Any]] = (),
         cache: str | os.PathLike[str] | None = None,
         rows_in: Literal["auto", "memory", "disk"] = "auto",
+        logger: Literal["tensorboard", "wandb", "mlflow"] | Callable[[int, Mapping[str, Any]], Any] | None = None,
         console: Console | None = None,
     ) -> Run:
         """Train on a log and evaluate the policy; everything lands in one run folder.
@@ -141,9 +142,12 @@ class Algorithm(Generic[Config, State]):
             rows_in: "memory"; "disk" for a log that does not fit into it, in files below the cache and the run folder;
                 or "auto", which takes the disk only if the memory free is less than the run needs. The result is the
                 same.
+            logger: "wandb" or "mlflow" (phyb[wandb], phyb[mlflow]) hears all metrics; "tensorboard" only makes sure
+                that its package is there: events are written whenever it is. A function is one more callback.
             console: where progress is shown; None shows it on the terminal.
 
         Raises:
+            MissingExtraError: the package of the logger is not installed.
             UsageError: the folder exists and `resume` is off, or it holds a run with other settings.
             DataError: the log cannot be used.
             PoorPoolError: the models learned nothing, and `accept_poor_pool` is off.
@@ -168,6 +172,7 @@ class Algorithm(Generic[Config, State]):
             callbacks=callbacks,
             cache=cache,
             rows_in=rows_in,
+            logger=logger,
             console=console,
         )
 

@@ -8,53 +8,14 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from phyb.algorithms.registry import ALGORITHMS, load, title_of
+from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.envs.oracle import rule_return, solve, stopping_return
-from phyb.envs.published import comparison
 from phyb.envs.rules import RULES
 from phyb.envs.tasks import find_task, normalized_score
+from phyb.training.result_table import number
 
 SHOWN_LENGTHS = (1, 5, 20, 100)
 """Rollout lengths shown before the policy is trained; the report has all of them."""
-
-
-def result_table(result: dict[str, Any]) -> Table:
-    """The closing table of a run, from the content of result.json."""
-    table = Table(title=f"{result['task']}: {result['algorithm']}, seed {result['seed']}", title_justify="left")
-    table.add_column("")
-    table.add_column("return", justify="right")
-    table.add_column("score", justify="right")
-    rules = sorted(result["rules"].items(), key=lambda item: -item[1]["mean_return"])
-    if result["optimal_return"] is not None:
-        task = find_task(result["task"])
-        score = normalized_score(task, result["optimal_return"]) if task else None
-        table.add_row("exact optimum", _number(result["optimal_return"]), _number(score))
-    if result["mean_return"] is not None:
-        error = f" ± {result['std_error']:.2f}" if result["std_error"] is not None else ""
-        label = f"this policy ({result['episodes']:,} episodes, ± standard error)"
-        mean = f"[bold]{_number(result['mean_return'])}[/]{error}"
-        table.add_row(label, mean, f"[bold]{_number(result['normalized_score'])}[/]")
-        if result["regret"] is not None:
-            table.add_row("  regret against the optimum", _number(result["regret"]), "")
-        table.add_row("  mean of its worst 10 % (CVaR)", _number(result["cvar_10"]), "")
-    verdict = {True: "a lower bound: yes", False: "a lower bound: NO", None: "no simulator to compare with"}
-    if result["belief_return"] is not None:
-        found = verdict[result["belief_is_lower_bound"]]
-        table.add_row("  return under the belief", _number(result["belief_return"]), found)
-    table.add_row("behaviour in the log", _number(result["behaviour_return"]), "", end_section=not rules)
-    for name, rule in rules:
-        if name != "behaviour":
-            table.add_row(f"rule: {name}", _number(rule["mean_return"]), _number(rule["normalized_score"]))
-    seconds = result["wall_seconds"]
-    theirs = title_of(result["algorithm"])
-    published = comparison(result["task"], theirs) if result["normalized_score"] is not None else None
-    if published is not None:
-        table.add_section()
-        table.add_row(f"the paper's {theirs}", "", published[0])
-    table.caption = f"{sum(seconds.values()):.0f} s: " + ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
-    table.caption += f"\nThe paper's {theirs}: {published[1]}." if published is not None else ""
-    table.caption_justify = "left"
-    return table
 
 
 def algorithm_table() -> Table:
@@ -75,7 +36,7 @@ def pool_table(found: Mapping[str, Any]) -> Table:
     for name in ("pool", "to compare with"):
         table.add_column(name, justify="right")
     share = found["share_explained"]
-    table.add_row("one step: error / trivial error", _number(None if share is None else (1.0 - share) ** 0.5), "1.00")
+    table.add_row("one step: error / trivial error", number(None if share is None else (1.0 - share) ** 0.5), "1.00")
     table.add_row("one step: explained", _percent(share), "0.0 %", end_section=True)
     for wanted in (50, 90):
         covered = [each[f"coverage_{wanted}"] for each in found["dimensions"] if each[f"coverage_{wanted}"] is not None]
@@ -86,7 +47,7 @@ def pool_table(found: Mapping[str, Any]) -> Table:
     shown = [n for n in rollouts["lengths"] if n in SHOWN_LENGTHS or n == rollouts["lengths"][-1]]
     for length in shown:
         place, steps = rollouts["lengths"].index(length), "1 step" if length == 1 else f"{length} steps"
-        mean, trivial = (_number(rollouts["overall"][kind][place]) for kind in ("mean", "trivial"))
+        mean, trivial = (number(rollouts["overall"][kind][place]) for kind in ("mean", "trivial"))
         table.add_row(f"error after {steps} (data std)", mean, f"trivial {trivial}", end_section=length == shown[-1])
     for name in ("precision", "recall"):
         if name in ends:
@@ -111,7 +72,7 @@ def evaluation_table(found: dict[str, Any]) -> Table:
         ("highest", "max"),
     ):
         value = found[key]
-        table.add_row(label, " to ".join(map(_number, value)) if isinstance(value, tuple) else _number(value))
+        table.add_row(label, " to ".join(map(number, value)) if isinstance(value, tuple) else number(value))
     table.caption, table.caption_justify = "intervals over episodes of this one policy", "left"
     return table
 
@@ -135,7 +96,7 @@ def selection_table(found: dict[str, Any]) -> Table:
         table.add_row(escape(row["name"]), *cells)
     if real:
         table.add_section()
-        cells = [cell for name in titles for cell in (_number(found["rank_correlation"][name]), "")]
+        cells = [cell for name in titles for cell in (number(found["rank_correlation"][name]), "")]
         table.add_row("rank correlation with real returns", *cells, "", "")
     table.caption, table.caption_justify = "± one standard error", "left"
     return table
@@ -155,18 +116,12 @@ def oracle_tables(discount: float) -> list[Table]:
     returns = {"optimal stopping": stopping_return(oracle.thresholds)}
     returns |= {name: rule_return(rule) for name, rule in RULES.items()}
     for name, value in sorted(returns.items(), key=lambda item: -item[1]):
-        values.add_row(name, f"{value:.2f}", _number(normalized_score(task, value)))
+        values.add_row(name, f"{value:.2f}", number(normalized_score(task, value)))
     return [boundary, values]
 
 
 def _with_error(value: float | None, error: float | None) -> str:
-    return _number(value) if value is None or error is None else f"{_number(value)} ± {_number(error)}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.2f}" if abs(value) < 1e9 else f"{value:.2e}"
+    return number(value) if value is None or error is None else f"{number(value)} ± {number(error)}"
 
 
 def _percent(share: float | None) -> str:

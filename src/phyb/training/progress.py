@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 
@@ -65,7 +66,10 @@ class Stages:
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[info]}", style="dim"),
         )
-        with Progress(*columns, console=self.console, speed_estimate_period=60.0) as progress:
+        # In a notebook the bar is a widget; without widgets, lines do.
+        widgets = self.console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
+        moving, shows = self.console.is_terminal or widgets, widgets or not self.console.is_jupyter
+        with Progress(*columns, console=self.console, speed_estimate_period=60.0, disable=not shows) as progress:
             task = progress.add_task(title, total=total, info="")
 
             shown, shown_at = 0.0, started
@@ -75,7 +79,7 @@ class Stages:
                 progress.update(task, completed=completed, info=info)
                 # A log file or a cluster's console shows no moving bar: a line now and then does instead.
                 now, due = time.monotonic(), bool(total) and 0.1 * total <= completed - shown and completed < total
-                if not self.console.is_terminal and total and due and now - shown_at > 5.0:
+                if not moving and total and due and now - shown_at > 5.0:
                     shown, shown_at = completed, now
                     left = (now - started) * (total - completed) / completed
                     line = f"{title} {completed / total:4.0%}, about {left:,.0f} s left  {info}"

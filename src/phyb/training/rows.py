@@ -42,7 +42,8 @@ def log_origin(data: LogFiles | Log) -> tuple[str | None, str | None]:
         return data.env_id, kind if isinstance(kind, str) else None
     if str(data) == BUILT_IN:
         return ENV_ID, None
-    named = not isinstance(data, str | os.PathLike) or names_log(str(data)) or os.path.isdir(data)
+    words = [data] if isinstance(data, str | os.PathLike) else data
+    named = all(names_log(str(word)) or os.path.isdir(word) for word in words)
     header = log_header(data) if named else None
     return (None, None) if header is None else (header.env_id, header.dataset)
 

@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 from rich.console import Console
+from rich.table import Table
 
 from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, make_problem
@@ -28,8 +29,10 @@ from phyb.policy.policy import Policy, load_policy
 from phyb.storage.files import read_json
 from phyb.storage.store import FORMAT_VERSION
 from phyb.training.folder import POLICY_FILES, RunFolder
+from phyb.training.notebook import Page, table_html, table_text
 from phyb.training.progress import Stages
 from phyb.training.records import Record, RunData, mapping, read_run, text
+from phyb.training.result_table import result_table
 from phyb.training.rows import BUILT_IN, open_log, with_rewards
 
 
@@ -63,7 +66,27 @@ class Run:
                 self.__dict__[known] = value
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r})"
+        table = self._table()
+        return f"Run({str(self.folder)!r})" + ("" if table is None else "\n" + table_text(table))
+
+    def _repr_html_(self) -> str | None:
+        table = self._table()
+        return None if table is None else table_html(table)
+
+    def _table(self) -> Table | None:
+        """What the policy earns; None while there is no result that can be read."""
+        try:
+            return result_table(self.result)
+        except (DataError, KeyError, TypeError, AttributeError):
+            return None
+
+    def report(self) -> Page:
+        """The report, which a notebook shows as a page.
+
+        Raises:
+            DataError: it is not there.
+        """
+        return Page(self.files.report)
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
