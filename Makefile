@@ -4,9 +4,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
 LOCKED := tensorboard mujoco mp4 onnx frames
+DOCS   := .venv-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-peers seeds table2 locomotion kills fuzz lock clean
+.PHONY: help demo test lint format bench bench-peers docs seeds table2 locomotion kills fuzz lock clean
 
 help:  ## what each target does
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -44,6 +45,14 @@ $(PEERS)/.ready: benchmarks/peers-requirements.txt
 bench-peers: $(READY) $(PEERS)/.ready  ## one update of TD3+BC, IQL and CQL against d3rlpy's (installs torch)
 	$(BIN)/python benchmarks/peers.py
 
+$(DOCS)/.ready: docs/requirements.lock
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+docs: $(DOCS)/.ready  ## build the site of these pages in build/site
+	$(DOCS)/bin/zensical build --strict --clean
+
 table2: $(READY)  ## the paper's liquidation table, into README and docs (hours; resumable)
 	$(BIN)/python benchmarks/table2.py
 
@@ -63,7 +72,9 @@ fuzz: $(READY)  ## 20,000 damaged and forged files through every reader (minutes
 lock:  ## pin every dependency anew (needs uv)
 	uv pip compile pyproject.toml $(foreach extra,$(LOCKED),--extra $(extra)) --group dev --universal --python-version 3.11 \
 		--no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
+	uv pip compile --group docs --universal --python-version 3.11 \
+		--no-emit-index-url --custom-compile-command "make lock" --output-file docs/requirements.lock
 
 clean:  ## remove the virtual environment and caches, keep runs
-	rm -rf $(VENV) $(PEERS) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(PEERS) $(DOCS) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
