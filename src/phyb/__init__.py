@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from phyb.data.log import Log
     from phyb.data.record import record
     from phyb.deploy.export import export
+    from phyb.deploy.monitor import monitor
     from phyb.dynamics.fit import PoolConfig, fit_pool
     from phyb.dynamics.pool import Pool
     from phyb.dynamics.registry import register_model
@@ -102,6 +103,7 @@ _HOMES = {
     "phyb.data.log": ("Log",),
     "phyb.data.record": ("record",),
     "phyb.deploy.export": ("export",),
+    "phyb.deploy.monitor": ("monitor",),
     "phyb.dynamics.fit": ("PoolConfig", "fit_pool"),
     "phyb.dynamics.pool": ("Pool",),
     "phyb.dynamics.registry": ("register_model",),
@@ -160,6 +162,7 @@ __all__ = [
     "load_log",
     "load_policy",
     "make_problem",
+    "monitor",
     "open_run",
     "preset",
     "record",

@@ -14,7 +14,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.registry import find
 from phyb.algorithms.settings import Preset, Settings, TrainingConfig, check_settings, dataset_of, preset
-from phyb.commands.deploy import Export
+from phyb.commands.deploy import Export, Monitor
 from phyb.commands.logs import Collect, Data
 from phyb.commands.paper import Oracle, Reproduce, Verify
 from phyb.commands.runs import Doctor, Evaluate, Report, Select
@@ -31,7 +31,7 @@ Start with:  phyb train liquidation
 
 Exit codes: 0 done, 1 verify or doctor found something wrong or runs of reproduce failed, 2 the request or the data
 cannot be used, 3 training diverged, 4 a file cannot be written, 5 memory ran short, 6 another process works on the
-run, 130 stopped on request."""
+run, 7 monitor raises an alarm, 8 monitor cannot tell, 130 stopped on request."""
 
 
 Agent = TypeVar("Agent")
@@ -215,6 +215,7 @@ def _parse(arguments: list[str], chosen: Choices, usual: Settings, data: Any) ->
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[OmitArgPrefixes[Select], subcommand("select")]
         | Annotated[Export, subcommand("export")]
+        | Annotated[Monitor, subcommand("monitor")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Doctor, subcommand("doctor")]
         | Annotated[OmitArgPrefixes[Collect], subcommand("collect")]

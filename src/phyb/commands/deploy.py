@@ -1,15 +1,20 @@
-"""Commands for policies where they are used: export."""
+"""Commands for policies where they are used: export, serve, monitor."""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
+from rich.table import Table
 from tyro.conf import Positional, arg
 
 from phyb.errors import UsageError
+
+VERDICT_CODES = {"fine": 0, "alarm": 7, "unclear": 8}
+"""Exit codes of phyb monitor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,3 +52,54 @@ class Export:
             highlight=False,
             soft_wrap=True,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Monitor:
+    """Are newly logged rows still where the models of a run know the world?
+
+    NEW_LOG is compared with the hold-out episodes of the run's own log: rows outside the range of the data,
+    disagreement of the models, one-step errors, and what was observed, done and earned. If the new log was earned by
+    the run's policy, which its actions tell, its returns are compared with the return under the belief instead of its
+    behaviour with that of the log.
+
+    Exit codes: 0 fine, 7 alarm, 8 too few episodes to tell.
+
+    Try:  phyb monitor runs/hopper yesterday.hdf5 --json
+    """
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run folder."""
+    new_log: Annotated[Positional[str], arg(metavar="NEW_LOG")]
+    """File of the new log, .hdf5 or .npz, or minari:ID."""
+    json: bool = False
+    """Print everything as JSON and nothing else."""
+    data: str | None = None
+    """File of the run's own log, or minari:ID, if it is no longer where the run found it."""
+    cache: Path | None = None
+    """Folder of trained pools; by default $PHYB_CACHE, else phyb in the user's cache folder."""
+
+    def run(self, console: Console) -> None:
+        """Compare, print the verdict, and end with its code."""
+        from phyb.deploy.monitor import monitor, titles
+        from phyb.storage.files import json_bytes
+        from phyb.training.run import open_run
+
+        quiet = Console(stderr=True, quiet=self.json)
+        found = monitor(open_run(self.run_folder, data=self.data, cache=self.cache, console=quiet), self.new_log)
+        if self.json:
+            sys.stdout.write(json_bytes(found).decode())
+        else:
+            table = Table("check", "most certain difference", "hold-out", "new", "effect", "p", "")
+            for check in found["checks"]:
+                numbers = (f"{check[name]:.3g}" for name in ("holdout", "new", "effect", "p"))
+                table.add_row(titles()[check["name"]], check["worst"], *numbers, "alarm" if check["alarm"] else "")
+            if found["return"] is not None:
+                sums = (f"{found['return'][name]:.4g}" for name in ("belief", "mean"))
+                p, alarm = found["return"]["p"], "alarm" if found["return"]["alarm"] else ""
+                table.add_row("return", "earned against belief", *sums, "", f"{p:.3g}", alarm)
+            console.print(table)
+            for sentence in found["words"]:
+                console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        if VERDICT_CODES[found["verdict"]]:
+            raise SystemExit(VERDICT_CODES[found["verdict"]])
