@@ -7,10 +7,10 @@ LOCKED := tensorboard mujoco mp4 onnx frames
 DOCS   := .venv-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-peers docs seeds table2 locomotion kills fuzz lock clean
+.PHONY: help demo test lint format bench bench-peers docs seeds table2 locomotion monitor-check install-check kills fuzz lock clean
 
 help:  ## what each target does
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -62,6 +62,12 @@ seeds: $(READY)  ## the five runs of the README's table (half an hour; resumable
 
 locomotion: $(READY)  ## the runs of docs/results.md on the logs in DATA=... (hours; resumable)
 	$(BIN)/python benchmarks/locomotion.py $(DATA)
+
+monitor-check: $(READY)  ## false and true alarms of phyb monitor, on liquidation and the logs in DATA=... (minutes)
+	$(BIN)/python benchmarks/monitor.py $(DATA)
+
+install-check:  ## build the wheel, install it in empty environments, time the import (needs uv)
+	$(PYTHON) benchmarks/install.py
 
 kills: $(READY)  ## kill small runs of phyb and phyb-search 100 times and compare (half an hour)
 	$(BIN)/python tests/faults/kills.py --kills 100

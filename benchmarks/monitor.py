@@ -1,6 +1,6 @@
 """How often does phyb monitor raise an alarm: on new episodes of the same behaviour, and on those of other agents?
 
-    python benchmarks/monitor.py [FOLDER] [--out results/monitor.json]
+    python benchmarks/monitor.py [FOLDER] [--out results/monitor.json]      or: make monitor-check DATA=FOLDER
 
 Per case a pool is trained on half of the episodes of a log. The other half is split at random 100 times into hold-out
 episodes to compare with and a new log of the same behaviour. New logs of other agents are random subsets of episodes of
@@ -52,6 +52,7 @@ def liquidation():
     wild = dataclasses.replace(DEFAULT_SPEC, volatility=0.3)
     others = {name: trading(RULES[name], DEFAULT_SPEC) for name in ("uniform random", "equal slices", "threshold 1.5")}
     others |= {"price drifts to 2.0": trading(RULES["behaviour"], drift)}
+    others |= {"price drifts to 3.0": trading(RULES["behaviour"], dataclasses.replace(drift, long_run_price=3.0))}
     others |= {"volatility 0.3": trading(RULES["behaviour"], wild)}
     return collect_liquidation(40_000, 0), others
 
@@ -119,7 +120,7 @@ def main():
     found = {"level": LEVEL, "splits": SPLITS, "pool": dataclasses.asdict(POOL), "cases": {}}
     for name, (log, others) in cases.items():
         print(name, flush=True)
-        found["cases"][name] = judge(log, others, (10, 20, 50))
+        found["cases"][name] = judge(log, others, (10, 20, 50, 200))
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from phyb.data.record import record
     from phyb.deploy.export import export
     from phyb.deploy.monitor import monitor
+    from phyb.deploy.server import serve
     from phyb.dynamics.fit import PoolConfig, fit_pool
     from phyb.dynamics.pool import Pool
     from phyb.dynamics.registry import register_model
@@ -104,6 +105,7 @@ _HOMES = {
     "phyb.data.record": ("record",),
     "phyb.deploy.export": ("export",),
     "phyb.deploy.monitor": ("monitor",),
+    "phyb.deploy.server": ("serve",),
     "phyb.dynamics.fit": ("PoolConfig", "fit_pool"),
     "phyb.dynamics.pool": ("Pool",),
     "phyb.dynamics.registry": ("register_model",),
@@ -171,6 +173,7 @@ __all__ = [
     "register_model",
     "save_log",
     "select_policies",
+    "serve",
     "train",
     "use_plugins",
 ]

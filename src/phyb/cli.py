@@ -14,7 +14,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.registry import find
 from phyb.algorithms.settings import Preset, Settings, TrainingConfig, check_settings, dataset_of, preset
-from phyb.commands.deploy import Export, Monitor
+from phyb.commands.deploy import Export, Monitor, Serve
 from phyb.commands.logs import Collect, Data
 from phyb.commands.paper import Oracle, Reproduce, Verify
 from phyb.commands.runs import Doctor, Evaluate, Report, Select
@@ -215,6 +215,7 @@ def _parse(arguments: list[str], chosen: Choices, usual: Settings, data: Any) ->
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[OmitArgPrefixes[Select], subcommand("select")]
         | Annotated[Export, subcommand("export")]
+        | Annotated[Serve, subcommand("serve")]
         | Annotated[Monitor, subcommand("monitor")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Doctor, subcommand("doctor")]

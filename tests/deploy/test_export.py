@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
-from rich.console import Console
 
 import phyb
 from phyb.algorithms.problem import make_problem
@@ -87,20 +86,12 @@ print(session.get_modelmeta().custom_metadata_map["action_low"])
     assert done.stdout == "[-2.0]\n", done.stderr
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    tiny: dict[str, Any] = {"policy_hidden": (8,), "transitions": 500, "evaluation_episodes": 20, "final_episodes": 20}
-    tiny |= dict.fromkeys(("steps", "log_every", "evaluate_every", "checkpoint_every"), 10)
-    folder = tmp_path_factory.mktemp("export") / "run"
-    return phyb.BC(**tiny).fit("liquidation", out=folder, console=Console(quiet=True))
-
-
 def test_a_file_says_where_it_comes_from(run, tmp_path):
     found = phyb.export(run.folder, tmp_path / "policy.onnx")
     model = onnx.load(tmp_path / "policy.onnx")
     about = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
     assert about == found.about
-    assert (about["algorithm"], about["action_low"], about["action_high"]) == ("bc", [-1.0], [1.0])
+    assert (about["algorithm"], about["action_low"], about["action_high"]) == ("mopo", [-1.0], [1.0])
     assert (about["checked_on"], about["tolerance"]) == (10_000, 1e-5)
     for file, key in (("config.json", "config_sha256"), ("policy/policy.safetensors", "policy_sha256")):
         assert about[key] == hashlib.sha256((run.folder / file).read_bytes()).hexdigest()

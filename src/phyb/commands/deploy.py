@@ -55,6 +55,41 @@ class Export:
 
 
 @dataclasses.dataclass(frozen=True)
+class Serve:
+    """Serve the policy of a finished run over HTTP, to try it out.
+
+    POST /act with {"observations": [[...], ...]} gives actions, whether the rows lie outside the data, and with models
+    how much they disagree beside what is usual on the log. GET / is a page to try it on, GET /health says that it runs.
+    Ctrl-C or SIGTERM stops.
+
+    Try:  phyb serve runs/hopper --port 8000
+    """
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run folder."""
+    port: int = 8000
+    """Port to listen at; 0 takes a free one."""
+    host: str = "127.0.0.1"
+    """Address to listen at. The default is reached from this machine only; there are no users and no encryption."""
+    data: str | None = None
+    """File of the log, or minari:ID, if it is no longer where the run found it."""
+    cache: Path | None = None
+    """Folder of trained pools; by default $PHYB_CACHE, else phyb in the user's cache folder."""
+
+    def run(self, console: Console) -> None:
+        """Serve until somebody asks to stop."""
+        from phyb.deploy.server import serve
+        from phyb.training.run import open_run
+
+        run = open_run(self.run_folder, data=self.data, cache=self.cache, console=console)
+
+        def show(message: str) -> None:
+            console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+        serve(run, host=self.host, port=self.port, on_message=show)
+
+
+@dataclasses.dataclass(frozen=True)
 class Monitor:
     """Are newly logged rows still where the models of a run know the world?
 

@@ -25,6 +25,8 @@ LEAST_EFFECT = 0.1
 """Differences of means below so many standard deviations of rows are no alarm, however certain they are."""
 FEW_EPISODES = 8
 """With fewer on either side, episodes are cut into blocks."""
+LEAST_UNITS = 5
+"""With fewer episodes or blocks on either side nothing is said."""
 _BLOCKS = 20
 _SHORTEST_BLOCK = 10
 _AT_ONCE = 111  # of which there are 9 times as many
@@ -54,13 +56,11 @@ class Comparison(NamedTuple):
     new_units: int
     block: int | None
     """Rows in one block; None where whole episodes were compared."""
-    least_p: float
-    """The smallest p that so few episodes can give."""
 
     @property
     def can_tell(self) -> bool:
         """Whether there are enough episodes for an alarm."""
-        return self.least_p <= LEVEL
+        return _enough(self.old_units, self.new_units)
 
     def worst(self, topic: Topic) -> Difference | None:
         """The most certain difference of a topic; among those, alarms first, then the largest."""
@@ -87,11 +87,15 @@ def compare(old: Measured, new: Measured, topics: Sequence[Topic], seed: int = 0
     means = before.mean(axis=0), after.mean(axis=0)
     effects = (means[1] - means[0]) / rows_std
     sizes = np.where(upwards, effects, np.abs(effects))
-    alarms = (p <= LEVEL) & (sizes >= LEAST_EFFECT)
+    alarms = (p <= LEVEL) & (sizes >= LEAST_EFFECT) & _enough(len(before), len(after))
     columns = (means[0].tolist(), means[1].tolist(), effects.tolist(), p.tolist(), alarms.tolist())
     found = [Difference(*each) for each in zip(features, *columns, strict=True)]
-    least = 1.0 / min(1.0 + PERMUTATIONS, math.comb(len(before) + len(after), len(after)))
-    return Comparison(found, len(before), len(after), block, least)
+    return Comparison(found, len(before), len(after), block)
+
+
+def _enough(old: int, new: int) -> bool:
+    """Whether so many episodes or blocks can give a p as small as the level, and are more than a whim."""
+    return min(old, new) >= LEAST_UNITS and math.comb(old + new, new) * LEVEL >= 1.0
 
 
 def _p_values(

@@ -148,7 +148,7 @@ def _refuse_silent(kind: type[BaseActor]) -> None:
 def _about(policy: Policy, run: Run | None) -> dict[str, Any]:
     """Bounds, names if they are known, and where the policy comes from."""
     config: Mapping[str, Any] = {} if run is None else run.config
-    recorded = mapping(mapping(config.get("data")).get("provenance"))
+    names = mapping(mapping(mapping(config.get("data")).get("provenance")).get("names"))
     folder = None if run is None else run.files
     return {
         "phyb_version": importlib.metadata.version("phyb"),
@@ -156,8 +156,8 @@ def _about(policy: Policy, run: Run | None) -> dict[str, Any]:
         "observation_size": len(policy.standardizer.mean),
         "action_low": np.asarray(policy.action_low).tolist(),
         "action_high": np.asarray(policy.action_high).tolist(),
-        "observation_names": recorded.get("observation_names"),
-        "action_names": recorded.get("action_names"),
+        "observation_names": names.get("observations"),
+        "action_names": names.get("actions"),
         "algorithm": text(config.get("algorithm")) or None,
         "env_id": text(config.get("env_id")) or None,
         "config_sha256": None if folder is None else digest(folder.config)[1],

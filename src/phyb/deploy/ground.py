@@ -71,7 +71,7 @@ class Ground:
 
     def outside(self, observations: Float[np.ndarray, "rows obs"]) -> Bool[np.ndarray, " rows"]:
         """Whether any number of a row lies outside the range of the training rows."""
-        return ((observations < self.low) | (observations > self.high)).any(axis=-1)
+        return np.any((observations < self.low) | (observations > self.high), axis=-1)
 
     def holdout_disagreement(self) -> Float[np.ndarray, " rows"]:
         """The models' disagreement on hold-out rows, sorted: what is usual on the log. At most `MOST_ROWS` rows."""
@@ -94,17 +94,18 @@ class Ground:
         if self.pool is not None:
             sizes = np.log(disagreement(self.pool, observations, actions) + 1e-12)
             found.append((Feature("disagreement", "disagreement of the models", True), sizes))
-            names = [*_names(log)[: log.observation_size], "reward"]
+            names = [*self.log.names("observations"), "reward"]
             levels = self._levels(log, rows) - 0.5
             for column in np.flatnonzero(np.asarray(self.pool.outputs.scale) > 0):
                 found.append((Feature("errors", f"prediction of {names[column]}", False), levels[:, column]))
                 found.append((Feature("errors", f"error of {names[column]}", True), np.abs(levels[:, column])))
         mean, std = self._units
+        columns = [*self.log.names("observations"), *self.log.names("actions"), "reward"]
         numbers = np.concatenate([observations, actions, rewards[:, None]], axis=1)
         standard = np.clip((numbers - mean) / np.where(std > 0, std, 1.0), -FARTHEST, FARTHEST)
         for column in np.flatnonzero(std > 0):
-            found.append((Feature("behaviour", _names(log)[column], False), standard[:, column]))
-            found.append((Feature("behaviour", f"spread of {_names(log)[column]}", False), standard[:, column] ** 2))
+            found.append((Feature("behaviour", columns[column], False), standard[:, column]))
+            found.append((Feature("behaviour", f"spread of {columns[column]}", False), standard[:, column] ** 2))
         features, values = zip(*found, strict=True)
         return Measured(list(features), np.stack(values, axis=1).astype(np.float64), log.episode_of_row[rows])
 
@@ -183,12 +184,3 @@ def check_sizes(ground: Ground, log: Log, source: str) -> None:
         if ours != theirs:
             word = what.removesuffix("_size")
             raise UsageError(f"{source}: its {word}s have {theirs} numbers, those of the run's log {ours}.")
-
-
-def _names(log: Log) -> list[str]:
-    """What observations, actions and the reward are called."""
-    return [
-        *(f"observation {column}" for column in range(log.observation_size)),
-        *(f"action {column}" for column in range(log.action_size)),
-        "reward",
-    ]

@@ -97,8 +97,16 @@ class Computation:
         weights[0], biases[0] = np.concatenate([part for _, part in kept]), sum(fixed, biases[0])
         x = kept[0][0] if len(kept) == 1 else self.apply("join", *(name for name, _ in kept))
         for depth, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            x = self.apply("add", self.apply("matmul", x if depth == 0 else activate(self, x), weight), bias)
+            if depth > 0:
+                x = self.normalize(activate(self, x)) if mlp.layer_norm else activate(self, x)
+            x = self.apply("add", self.apply("matmul", x, weight), bias)
         return x
+
+    def normalize(self, rows: Value) -> Value:
+        """Each row with mean 0 and variance 1 over its numbers, as `phyb.networks.normalize` gives it."""
+        centred = self.apply("subtract", rows, self.apply("mean", rows))
+        variance = self.apply("mean", self.apply("multiply", centred, centred))
+        return self.apply("divide", centred, self.apply("sqrt", self.apply("add", variance, 1e-6)))
 
     def standardize(self, units: Standardizer, rows: Value) -> Value:
         """Rows in units of their standard deviations, as `Standardizer` gives them."""
