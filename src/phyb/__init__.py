@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from phyb.algorithms.combo import COMBO
     from phyb.algorithms.cql import CQL
     from phyb.algorithms.dmg import DMG
+    from phyb.algorithms.epq import EPQ
     from phyb.algorithms.fql import FQL
     from phyb.algorithms.iql import IQL
     from phyb.algorithms.mobile import MOBILE
@@ -85,6 +86,7 @@ _HOMES = {
     "phyb.algorithms.combo": ("COMBO",),
     "phyb.algorithms.cql": ("CQL",),
     "phyb.algorithms.dmg": ("DMG",),
+    "phyb.algorithms.epq": ("EPQ",),
     "phyb.algorithms.fql": ("FQL",),
     "phyb.algorithms.iql": ("IQL",),
     "phyb.algorithms.mobile": ("MOBILE",),
@@ -124,6 +126,7 @@ __all__ = [
     "COMBO",
     "CQL",
     "DMG",
+    "EPQ",
     "FQL",
     "IQL",
     "MOBILE",

@@ -31,6 +31,7 @@ SMALL = {
     "sharpness": 10.0,  # IQL: at its usual 3 the many poor actions still count a third
     "improvement": 1.0,  # TD3+BC: at its usual 2.5 the actor follows critics that have seen 300 batches to the bounds
     "imitation": 1.0,  # DMG: likewise
+    "behaviour_steps": 100, "cluster_steps": 10,
 }  # fmt: skip
 """What makes an algorithm tiny, for those that have such a setting."""
 

@@ -107,7 +107,12 @@ def test_presets_differ_by_environment():
 
 OTHER_ON_TWO_CORES = {"clone_steps", "target_floor"}
 """In what two cores may differ from the paper all the same, and in what some do besides."""
-TOO_SLOW_AS_PUBLISHED = {"fql": {"policy_hidden", "distillation", "normalize_values"}, "morel": {"critics"}}
+TOO_SLOW_AS_PUBLISHED = {
+    "fql": {"policy_hidden", "distillation", "normalize_values"},
+    "epq": {"policy_hidden", "batch_size", "penalty_actions", "actor_learning_rate", "vae_hidden", "vae_learning_rate"}
+    | {"behaviour_steps", "cluster_steps"},
+    "morel": {"critics"},
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"phyb", "phyb-search", "pmdb"}))

@@ -150,8 +150,9 @@ def conservative_gap(
     proposals: Proposals,
     config: ConservativeConfig,
     observations: Float[Array, "states obs"] | None = None,
+    weights: Float[Array, " rows"] | float = 1.0,
 ) -> Float[Array, ""]:
-    """`sum_j mean (T log integral exp(Q_j / T) - Q_j(s, a))`: how far critics rise above what they say of the log.
+    """`sum_j mean w (T log integral exp(Q_j / T) - Q_j(s, a))`: how far critics rise above what they say of the log.
 
     The integral is taken at `observations`, where the proposals are for, or else at the states of the logged rows.
     """
@@ -159,13 +160,64 @@ def conservative_gap(
     states = rows.observations if observations is None else observations
     above = log_integral(critics, states, proposals, temperature=config.penalty_temperature, triples=triples)
     logged = critics(rows.observations, rows.actions)
-    return jnp.sum(jnp.mean(above, axis=-1) - jnp.mean(logged, axis=-1))
+    return jnp.sum(jnp.mean(weights * above, axis=-1) - jnp.mean(weights * logged, axis=-1))
 
 
 def logged_density(actor: Actor, rows: Rows) -> Float[Array, " rows"]:
     """`log pi(a | s)` of the logged actions."""
     draws = unsquash(rows.actions)
     return actor(rows.observations).log_density(draws[:, None])[:, 0] - sac.log_slope(draws)
+
+
+def make_optimizers(config: CQLConfig, steps: int) -> sac.Optimizers:
+    """The optimisers of a run of so many updates."""
+    return sac.Optimizers(
+        decaying(config.actor_learning_rate, config.actor_decay, steps),
+        decaying(config.critic_learning_rate, 1.0, steps),
+        decaying(config.temperature_learning_rate, 1.0, steps),
+    )
+
+
+def learn(
+    config: CQLConfig,
+    optimizers: sac.Optimizers,
+    agent: SACState,
+    key: PRNGKeyArray,
+    rows: Rows,
+    proposals: Proposals,
+    discount: float,
+    *,
+    imitate: Array | None = None,
+    row_weights: Float[Array, " rows"] | float = 1.0,
+    penalty_weights: Float[Array, " rows"] | float = 1.0,
+) -> tuple[SACState, Metrics]:
+    """One update of SAC with the penalty on its critics; the actor imitates the log where `imitate` holds."""
+
+    def penalty(critics: Critics) -> Array:  # half of it, as SAC takes half of the squared error
+        gap = conservative_gap(critics, rows, proposals, config, weights=penalty_weights)
+        return 0.5 * config.penalty_weight * gap
+
+    def actor_objective(
+        actor: Actor, critics: Critics, temperature: Array, key: PRNGKeyArray, observations: Array
+    ) -> tuple[Array, Array]:
+        loss, log_density = sac.actor_loss(actor, critics, temperature, key, observations)
+        if imitate is not None:
+            cloning = jnp.mean(temperature * log_density - logged_density(actor, rows))
+            loss = jnp.where(imitate, cloning, loss)
+        return loss, log_density
+
+    return sac.learn(
+        optimizers,
+        agent,
+        key,
+        rows,
+        discount=discount,
+        target_rate=config.target_rate,
+        backup_entropy=False,
+        penalty=penalty,
+        actor_objective=actor_objective,
+        row_weights=row_weights,
+    )
 
 
 class CQL(Algorithm[CQLConfig, CQLState]):
@@ -178,12 +230,7 @@ class CQL(Algorithm[CQLConfig, CQLState]):
 
     def setup(self) -> None:
         """The optimisers."""
-        cfg, steps = self.config, self.total_steps
-        self._optimizers = sac.Optimizers(
-            decaying(cfg.actor_learning_rate, cfg.actor_decay, steps),
-            decaying(cfg.critic_learning_rate, 1.0, steps),
-            decaying(cfg.temperature_learning_rate, 1.0, steps),
-        )
+        self._optimizers = make_optimizers(self.config, self.total_steps)
 
     def init(self, key: PRNGKeyArray, problem: Problem) -> CQLState:
         """Fresh networks."""
@@ -207,28 +254,9 @@ class CQL(Algorithm[CQLConfig, CQLState]):
             cfg.penalty_actions,
         )
 
-        def penalty(critics: Critics) -> Array:  # half of it, as SAC takes half of the squared error
-            return 0.5 * cfg.penalty_weight * conservative_gap(critics, rows, proposals, cfg)
-
-        def actor_objective(
-            actor: Actor, critics: Critics, temperature: Array, key: PRNGKeyArray, observations: Array
-        ) -> tuple[Array, Array]:
-            loss, log_density = sac.actor_loss(actor, critics, temperature, key, observations)
-            if cfg.clone_steps:
-                cloning = jnp.mean(temperature * log_density - logged_density(actor, rows))
-                loss = jnp.where(state.step < cfg.clone_steps, cloning, loss)
-            return loss, log_density
-
-        after, told = sac.learn(
-            self._optimizers,
-            state.sac,
-            learn_key,
-            rows,
-            discount=problem.discount,
-            target_rate=cfg.target_rate,
-            backup_entropy=False,
-            penalty=penalty,
-            actor_objective=actor_objective,
+        imitate = state.step < cfg.clone_steps if cfg.clone_steps else None
+        after, told = learn(
+            cfg, self._optimizers, state.sac, learn_key, rows, proposals, problem.discount, imitate=imitate
         )
         told["q_logged"] = told.pop("target") * problem.reward_scale / reward_factor(problem, cfg.reward_units)
         return CQLState(after, key, state.step + 1), told

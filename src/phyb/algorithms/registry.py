@@ -91,6 +91,12 @@ ALGORITHMS: dict[str, Entry] = {
         "Conservative Q-Learning for Offline Reinforcement Learning, 2020",
         "phyb.algorithms.cql:CQL",
     ),
+    "epq": Entry(
+        "EPQ",
+        "CQL that presses values down only where the policy leaves the log, and counts the better rows more",
+        "Exclusively Penalized Q-learning for Offline Reinforcement Learning, 2024",
+        "phyb.algorithms.epq:EPQ",
+    ),
     "oraac": Entry(
         "ORAAC",
         "stay near the log, and maximise the mean of the worst outcomes instead of all of them",

@@ -138,10 +138,12 @@ def soft_target(
     return rewards + discount * (1.0 - terminated) * soft_value
 
 
-def critic_loss(critics: Critics, rows: Rows, target: Float[Array, " rows"]) -> Float[Array, ""]:
-    """`sum_j mean (Q_j(s, a) - y)^2 / 2`."""
+def critic_loss(
+    critics: Critics, rows: Rows, target: Float[Array, " rows"], weights: Float[Array, " rows"] | float = 1.0
+) -> Float[Array, ""]:
+    """`sum_j mean w (Q_j(s, a) - y)^2 / 2`."""
     error = critics(rows.observations, rows.actions) - target
-    return 0.5 * jnp.sum(jnp.mean(error**2, axis=-1))
+    return 0.5 * jnp.sum(jnp.mean(weights * error**2, axis=-1))
 
 
 def actor_loss(
@@ -177,6 +179,7 @@ def learn(
     lowest_target: Array | None = None,
     penalty: Callable[[Critics], Array] | None = None,
     actor_objective: ActorObjective = actor_loss,
+    row_weights: Float[Array, " rows"] | float = 1.0,
 ) -> tuple[SACState, Metrics]:
     """One gradient step of critics, actor and temperature on a batch of rows with actions in [-1, 1].
 
@@ -192,6 +195,7 @@ def learn(
         lowest_target: targets below it count as it.
         penalty: added to the critics' loss `sum_j mean (Q_j - y)^2 / 2`, and told as "penalty".
         actor_objective: in place of `actor_loss`.
+        row_weights: what the critics' error on each row counts.
     """
     target_key, actor_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
@@ -203,7 +207,7 @@ def learn(
     target = target if lowest_target is None else jnp.maximum(target, lowest_target)
 
     def objective(critics: Critics) -> tuple[Array, Metrics]:
-        error = critic_loss(critics, rows, target)
+        error = critic_loss(critics, rows, target, row_weights)
         if penalty is None:
             return error, {"critic_loss": error}
         extra = penalty(critics)
