@@ -47,6 +47,8 @@ class Service:
         self.policy, self.ground, self.about = policy, ground, about
         self.observation_size = len(policy.standardizer.mean)
         self.names = list(names or (f"obs {column}" for column in range(self.observation_size)))
+        size = len(policy.action_low)
+        self.action_names = [f"action {i}" for i in range(size)] if ground is None else ground.log.names("actions")
         self._usual = None if ground is None or ground.pool is None else ground.holdout_disagreement()
         self._busy = threading.Lock()
         self.answer({"observations": [np.asarray(policy.standardizer.mean).tolist()]})  # compiles for one row
@@ -106,6 +108,7 @@ class Service:
             "about": self.about,
             "names": self.names,
             "example": [float(f"{x:.4g}") for x in np.asarray(policy.standardizer.mean)],
+            "actions": self.action_names,
             "low": np.asarray(policy.action_low).tolist(),
             "high": np.asarray(policy.action_high).tolist(),
             "models": self._usual is not None,
