@@ -164,6 +164,9 @@ def test_a_file_that_would_act_otherwise_is_not_written(tanh_policy, tmp_path):
             with pytest.raises(UsageError, match=message):
                 phyb.export(policy, tmp_path / file)
     assert not list(tmp_path.iterdir())
+    liar: Any = Liar
+    policy = dataclasses.replace(tanh_policy, actor=liar(jax.random.key(0), 3, 1, (4,)))
+    assert phyb.export(policy, tmp_path / "policy.py", tolerance=0.02).about["tolerance"] == 0.02
     renamed: Any = Renamed
     harmless = dataclasses.replace(tanh_policy, actor=renamed(jax.random.key(0), 3, 1, (4,)))
     assert phyb.export(harmless, tmp_path / "policy.py").path.exists()

@@ -12,6 +12,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from phyb.errors import UsageError
+from phyb.fields import Positive
 
 VERDICT_CODES = {"fine": 0, "alarm": 7, "unclear": 8}
 """Exit codes of phyb monitor."""
@@ -35,6 +36,9 @@ class Export:
     to: Literal["onnx", "numpy"] | None = None
     """onnx: a model for ONNX Runtime and others, needs phyb[onnx] to write; numpy: a Python module that needs NumPy
     alone. By default the suffix of the file decides."""
+    tolerance: Positive = 1e-5
+    """Largest difference of the file's actions from the policy's, in half the action range. Raise it only for policies
+    whose large weights make the rounding of float32 show."""
     data: str | None = None
     """File of the log, or minari:ID, if it is no longer where the run found it. It says where to compare."""
 
@@ -45,7 +49,8 @@ class Export:
 
         if self.out.exists():
             raise UsageError(f"{self.out}: already exists. Choose another name with --out, or delete it first.")
-        found = export(open_run(self.run_folder, data=self.data, console=console), self.out, self.to)
+        run = open_run(self.run_folder, data=self.data, console=console)
+        found = export(run, self.out, self.to, tolerance=self.tolerance)
         console.print(
             f"{found.path}: {found.path.stat().st_size:,} bytes. On {CHECKED_ROWS:,} observations its actions differ "
             f"from those of the policy by at most {found.largest_difference:.1e} of half their range.",

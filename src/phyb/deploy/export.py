@@ -49,18 +49,23 @@ class Exported(NamedTuple):
 
 
 def export(
-    policy: Policy | Run | str | os.PathLike[str], path: str | os.PathLike[str], to: Format | None = None
+    policy: Policy | Run | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    to: Format | None = None,
+    *,
+    tolerance: float = TOLERANCE,
 ) -> Exported:
     """Write a policy to one file that needs nothing of this library.
 
     The file is compared with the policy on 10,000 observations, half of them within the range of the log and half in a
-    range twice as wide. Actions may differ by 1e-5 of half their range.
+    range twice as wide.
 
     Args:
         policy: a policy, a finished run, or its folder. A run also tells the file where it comes from.
         path: the file; an existing one is replaced.
         to: "onnx", an ONNX model from rows `observations` to rows `actions`; "numpy", a Python module with `act`. None
             goes by the suffix, .onnx or .py.
+        tolerance: largest difference of actions, in half their range.
 
     Raises:
         UsageError: the kind of actor does not say what it computes, or the file would give other actions.
@@ -76,14 +81,14 @@ def export(
         raise UsageError(f"{target}: the name of such a file ends in {suffix}.")
     if suffix == ".py" and not target.stem.isidentifier():
         raise UsageError(f"{target}: {target.stem!r} cannot be imported; choose a name such as policy.py.")
-    about = _about(deployed, run) | {"checked_on": CHECKED_ROWS, "tolerance": TOLERANCE}
+    about = _about(deployed, run) | {"checked_on": CHECKED_ROWS, "tolerance": tolerance}
     content = to_bytes(describe(deployed), about, target.stem)
     difference = _difference(deployed, lambda rows: load(content)(rows), spread_observations(deployed, run))
-    if not difference <= TOLERANCE:
+    if not difference <= tolerance:
         raise UsageError(
             f"{target}: was not written. Its actions would differ from those of the policy by {difference:.2g} of half "
-            f"their range, allowed is {TOLERANCE:g}: `describe` of {type(deployed.actor).__name__} computes something "
-            "else than its `mode`, or in numbers too large for float32."
+            f"their range, allowed is {tolerance:g}: `describe` of {type(deployed.actor).__name__} computes something "
+            "else than its `mode`, or weights so large that the rounding of float32 shows (then raise the tolerance)."
         )
     write_bytes(target, content)
     return Exported(target, about, difference)
