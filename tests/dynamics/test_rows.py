@@ -44,3 +44,19 @@ def test_another_seed_holds_out_other_episodes():
     log = log_of([3] * 40)
     np.testing.assert_array_equal(split_rows(log, 0.2, 1)[1], split_rows(log, 0.2, 1)[1])
     assert set(split_rows(log, 0.2, 1)[1]) != set(split_rows(log, 0.2, 2)[1])
+
+
+@given(lengths=episode_lengths(), seed=st.integers(0, 100))
+@settings(max_examples=60, deadline=None)
+def test_steps_before_count_back_to_the_first_row_of_an_episode_or_a_gap(lengths, seed):
+    log = log_of(lengths)
+    np.testing.assert_array_equal(log.steps_before(), np.concatenate([np.arange(length) for length in lengths]))
+    chosen = np.flatnonzero(np.random.default_rng(seed).random(len(log)) < 0.7)
+    if len(chosen) == 0:
+        return
+    episode, held = log.episode_of_row, set(chosen.tolist())
+    for row, found in zip(chosen, log.steps_before(chosen), strict=True):
+        back = 0
+        while row - back - 1 in held and episode[row - back - 1] == episode[row]:
+            back += 1
+        assert found == back

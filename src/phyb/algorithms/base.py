@@ -61,7 +61,7 @@ class Algorithm(Generic[Config, State]):
     its settings; `needs_pool`, whether a pool of models is trained first; `presets`, what each preset changes in the
     defaults of "pool", "agent" and "training"; `tasks`, what a preset changes further for a kind of task, such as
     "locomotion", or for one task by its short name, such as "hopper"; `datasets`, what the preset "paper" changes
-    further in the agent's settings for one dataset, such as "hopper-medium".
+    further for one dataset, such as "hopper-medium", by the names of settings.
     """
 
     name: ClassVar[str]

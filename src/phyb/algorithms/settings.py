@@ -143,7 +143,7 @@ def preset(
     for kind in () if found is None else (found.kind, found.body):
         settings = fields.changed(settings, learner.tasks.get(name, {}).get(kind, {}))
     published = learner.datasets.get(dataset, {}) if name == "paper" else {}
-    return fields.changed(settings, {"agent": published})
+    return fields.with_changes(settings, published)
 
 
 def dataset_of(task: Task | None, recorded: str | None) -> str:

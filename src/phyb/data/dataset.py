@@ -40,6 +40,8 @@ class Dataset(eqx.Module):
     """Discounted return of each row, in learning units."""
     best_first: Int[Array, " rows"]
     """Row numbers, those of the episodes of highest return first."""
+    steps_before: Int[Array, " rows"]
+    """How many rows of its episode come before each row."""
     standardizer: Standardizer
     action_low: Float[Array, " act"]
     action_high: Float[Array, " act"]
@@ -96,6 +98,7 @@ def make_dataset(log: Log, *, discount: float, horizon: int, rows_in: Path | Non
         rows.observations[starts],
         jnp.asarray(discounted_returns(log, discount, horizon) / spread, jnp.float32),
         jnp.asarray(np.argsort(-log.episode_returns()[log.episode_of_row], kind="stable"), jnp.int32),
+        jnp.asarray(log.steps_before()),
         Standardizer.fit(rows.observations),
         jnp.asarray(log.action_low, jnp.float32),
         jnp.asarray(log.action_high, jnp.float32),

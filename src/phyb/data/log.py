@@ -171,6 +171,13 @@ class Log:
         short = {"observations": "obs", "actions": "action"}[field]
         return tuple(f"{short} {place}" for place in range(size))
 
+    def steps_before(self, rows: Int[np.ndarray, " some"] | None = None) -> Int[np.ndarray, " some"]:
+        """How many rows lie before each row in its episode without a gap, counting only those of a rising selection."""
+        rows = np.arange(len(self)) if rows is None else rows
+        place = np.arange(len(rows))
+        begins = np.concatenate([[True], (np.diff(rows) != 1) | self.episode_ends[rows[:-1]]])
+        return (place - np.maximum.accumulate(np.where(begins, place, 0))).astype(np.int32)
+
     def episode_lengths(self) -> Int[np.ndarray, " episodes"]:
         """The number of rows of each episode, unfinished ones included."""
         return np.bincount(self.episode_of_row)

@@ -40,10 +40,13 @@ def cache_folder(chosen: str | os.PathLike[str] | None = None) -> Path:
 
 def pool_key(log: Log, config: PoolConfig, seed: int, learn_termination: bool) -> str:
     """The name a pool is kept under: a hash of everything it depends on."""
+    settings = dataclasses.asdict(config)
+    if settings["model_window"] == 1:  # as every pool was before there was this setting
+        del settings["model_window"]
     content = {
         "recipe": _RECIPE,
         "log": log.fingerprint(),
-        "settings": dataclasses.asdict(config),
+        "settings": settings,
         "seed": seed,
         "learn_termination": learn_termination,
         "code": _code(config.model),
@@ -68,7 +71,8 @@ def _blank(log: Log, config: PoolConfig) -> Pool:
 
     def make() -> Pool:
         keys = jax.random.split(jax.random.key(0), config.pool_size)
-        members = jax.vmap(lambda key: make_model(config.model, key, inputs, outputs, config.model_hidden))(keys)
+        kind = (inputs, outputs, config.model_hidden, config.model_window)
+        members = jax.vmap(lambda key: make_model(config.model, key, *kind))(keys)
         before, after = (Standardizer(jnp.zeros(size), jnp.zeros(size)) for size in (inputs, outputs))
         return Pool(members, before, after, jnp.zeros(config.pool_size))
 

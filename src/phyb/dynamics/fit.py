@@ -12,7 +12,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,12 +21,12 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.data.log import Log
-from phyb.dynamics.model import DynamicsModel, cross_entropy, gaussian_nll
+from phyb.dynamics.model import DynamicsModel
 from phyb.dynamics.pool import Pool
 from phyb.dynamics.registry import make_model
 from phyb.dynamics.rows import Rows, bootstrap_rows, prepare
 from phyb.errors import DataError, DivergenceError, InterruptedRunError
-from phyb.fields import Count, Fraction, Layers, NonNegative, OpenFraction, Positive
+from phyb.fields import Count, Fraction, Layers, NonNegative, OpenFraction, Positive, not_if
 from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import gradient_step, select, start_optimizer
 from phyb.storage.store import Store
@@ -37,7 +37,11 @@ class PoolConfig:
     """How the dynamics models are built and trained."""
 
     model: str = "gaussian"
-    """Kind of the models: gaussian, a name that was registered, or package.module:Class; see docs/extending.md."""
+    """Kind of the models: gaussian; any-step, which also predicts several steps at once; a name that was registered, or
+    package.module:Class; see docs/extending.md."""
+    model_window: Annotated[Count, not_if("model", "gaussian")] = 1
+    """K, most steps that an any-step model predicts at once. Higher looks further back in rollouts and costs time; 1
+    makes it a model of one step."""
     pool_size: Count = 20
     """M, models trained. More give the belief a finer picture of what the log leaves open; cost grows with it."""
     model_hidden: Layers = (64, 64, 64)
@@ -259,7 +263,7 @@ def _start(keys: PRNGKeyArray, sizes: tuple[int, int], config: PoolConfig) -> Me
 
     def one(key: PRNGKeyArray) -> MemberState:
         init_key, bootstrap_key, batch_key = jax.random.split(key, 3)
-        model = make_model(config.model, init_key, *sizes, config.model_hidden)
+        model = make_model(config.model, init_key, *sizes, config.model_hidden, config.model_window)
         return MemberState(
             model,
             start_optimizer(optimizer, model),
@@ -284,14 +288,14 @@ def _steps(
 
     weights = {"nll_beta": config.nll_beta, "bound_weight": config.log_std_bound_weight, "done_weight": done_weight}
 
-    def loss(model: DynamicsModel, batch: Rows) -> Array:
-        return model.loss(*batch, **weights)
+    def loss(model: DynamicsModel, key: PRNGKeyArray, chosen: Array) -> Array:
+        return model.training_loss(key, train, chosen, **weights)
 
     def step(member: MemberState) -> MemberState:
         key = jax.random.fold_in(member.key, member.steps)
         rows = train.done.shape[0]
         chosen = bootstrap_rows(member.bootstrap, jax.random.randint(key, (config.model_batch_size,), 0, rows), rows)
-        gradient = jax.grad(loss)(member.model, jax.tree.map(lambda leaf: leaf[chosen], train))
+        gradient = jax.grad(loss)(member.model, jax.random.fold_in(key, 1), chosen)
         model, optimizer_state = gradient_step(optimizer, gradient, member.optimizer, member.model)
         return member._replace(model=model, optimizer=optimizer_state, steps=member.steps + 1)
 
@@ -304,9 +308,8 @@ def _check(state: MemberState, holdout: Rows, config: PoolConfig, done_weight: f
     moves = jnp.any(holdout.targets != 0.0, axis=0)  # a constant column is 0 once it is standardised
 
     def one(member: MemberState) -> MemberState:
-        heads = member.model(holdout.inputs)
-        by_output = gaussian_nll(heads, holdout.targets)
-        ends = done_weight * jnp.mean(cross_entropy(heads.done_logit, holdout.done))
+        by_output, ends = member.model.holdout_nll(holdout)
+        ends = done_weight * jnp.mean(ends)
         nll = jnp.mean(jnp.sum(by_output, axis=-1)) + ends
         moving_nll = jnp.mean(jnp.sum(by_output, axis=-1, where=moves)) + ends
         better = nll < member.best_nll

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from phyb.dynamics.rows import Rows
 from phyb.networks import MLP, soft_clamp
 
 
@@ -24,8 +25,9 @@ class Heads(NamedTuple):
 class DynamicsModel(eqx.Module):
     """What a pool is made of: one model of the world, on standardised rows.
 
-    A subclass builds its networks and answers in `__call__`. `loss` is what it is trained on; it may be changed. All
-    fields are arrays, or trees of arrays, or static. Members of a pool are stacked by `jax.vmap`.
+    A subclass builds its networks and answers in `__call__`. `loss` is what it is trained on; it may be changed. One
+    that learns from more than single rows changes `training_loss` and `holdout_nll`. All fields are arrays, or trees of
+    arrays, or static. Members of a pool are stacked by `jax.vmap`.
     """
 
     def __init__(self, key: PRNGKeyArray, inputs: int, outputs: int, hidden: Sequence[int]) -> None:
@@ -53,6 +55,20 @@ class DynamicsModel(eqx.Module):
         bound_weight: float,
         done_weight: float,
     ) -> Float[Array, ""]:
+        """`loss_of` what the model says about the rows."""
+        weights = {"nll_beta": nll_beta, "bound_weight": bound_weight, "done_weight": done_weight}
+        return self.loss_of(self(inputs), targets, done, **weights)
+
+    def loss_of(
+        self,
+        heads: Heads,
+        targets: Float[Array, "rows out"],
+        done: Bool[Array, " rows"],
+        *,
+        nll_beta: float,
+        bound_weight: float,
+        done_weight: float,
+    ) -> Float[Array, ""]:
         """Beta-NLL of the Gaussian heads, `done_weight` times the cross-entropy of the termination head, and
         `bound_weight` times `penalty`.
 
@@ -60,12 +76,22 @@ class DynamicsModel(eqx.Module):
         Beta-NLL multiplies each term by `std^(2 beta)` (held constant, normalised over the batch): 0 is the plain
         likelihood, 1 weighs as squared error does.
         """
-        heads = self(inputs)
         weight = jax.lax.stop_gradient(jnp.exp(2.0 * nll_beta * heads.log_std))
         weight = weight / jnp.mean(weight, axis=0)
         fit = jnp.mean(gaussian_nll(heads, targets) * weight)
         ends = done_weight * jnp.mean(cross_entropy(heads.done_logit, done)) if done_weight else 0.0
         return fit + bound_weight * self.penalty() + ends
+
+    def training_loss(
+        self, key: PRNGKeyArray, rows: Rows, chosen: Int[Array, " batch"], **weights: float
+    ) -> Float[Array, ""]:
+        """What one step of training descends: the loss on the rows that were chosen."""
+        return self.loss(rows.inputs[chosen], rows.targets[chosen], rows.done[chosen], **weights)
+
+    def holdout_nll(self, rows: Rows) -> tuple[Float[Array, "rows out"], Float[Array, " rows"]]:
+        """Negative log-likelihood of each number of each row, and of its termination."""
+        heads = self(rows.inputs)
+        return gaussian_nll(heads, rows.targets), cross_entropy(heads.done_logit, rows.done)
 
     def penalty(self) -> Float[Array, ""]:
         """What the setting `log_std_bound_weight` weighs in the loss; nothing, if not said otherwise."""
@@ -106,6 +132,6 @@ def gaussian_nll(heads: Heads, targets: Float[Array, "*rows out"]) -> Float[Arra
     return 0.5 * error**2 + heads.log_std
 
 
-def cross_entropy(logit: Float[Array, " rows"], label: Bool[Array, " rows"]) -> Float[Array, " rows"]:
+def cross_entropy(logit: Float[Array, "*rows"], label: Bool[Array, "*rows"]) -> Float[Array, "*rows"]:
     """Negative log-likelihood of a yes/no label under a logit."""
     return jax.nn.softplus(jnp.where(label, -logit, logit))

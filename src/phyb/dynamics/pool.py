@@ -64,11 +64,17 @@ class Pool(eqx.Module):
         actions: Float[Array, "*drawn rows act"],
     ) -> Prediction:
         """Next observation, reward and termination as the asked members see them: the same rows, or each its own."""
-        heads = self.heads(members, observations, actions)
+        return self.in_units(self.heads(members, observations, actions), observations)
+
+    def in_units(self, heads: Heads, observations: Float[Array, "*rows obs"], steps: int = 1) -> Prediction:
+        """What heads say in the units of the log, about so many steps from these observations.
+
+        Standardised changes of single steps, `(change - mean) / scale`, add up to that of several.
+        """
         mean = self.outputs.inverse(heads.mean)
         std = self.outputs.scale * jnp.exp(heads.log_std)
         return Prediction(
-            observations + mean[..., :-1],
+            observations + mean[..., :-1] + (steps - 1) * self.outputs.mean[:-1],
             std[..., :-1],
             mean[..., -1],
             std[..., -1],

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from phyb.dynamics.model import DynamicsModel
 
 MODELS: Registry[type[DynamicsModel]] = Registry(
-    "model", {"gaussian": "phyb.dynamics.model:GaussianModel"}, base="phyb.dynamics.model:DynamicsModel"
+    "model",
+    {"gaussian": "phyb.dynamics.model:GaussianModel", "any-step": "phyb.dynamics.any_step:AnyStepModel"},
+    base="phyb.dynamics.model:DynamicsModel",
 )
 """What `PoolConfig.model` may name."""
 
@@ -28,10 +30,13 @@ def register_model(name: str, home: str | type[DynamicsModel]) -> None:
     MODELS.register(name, home)
 
 
-def make_model(name: str, key: PRNGKeyArray, inputs: int, outputs: int, hidden: Sequence[int]) -> DynamicsModel:
-    """A fresh model of the kind that the setting `model` names.
+def make_model(
+    name: str, key: PRNGKeyArray, inputs: int, outputs: int, hidden: Sequence[int], window: int = 1
+) -> DynamicsModel:
+    """A fresh model of the kind that the setting `model` names; only a `window` above 1 is told to it.
 
     Raises:
         DataError: there is no such kind, or it is in a module that was not named.
     """
-    return only_arrays(MODELS.load(name)(key, inputs, outputs, hidden), f"--model {name}")
+    several = {"window": window} if window > 1 else {}
+    return only_arrays(MODELS.load(name)(key, inputs, outputs, hidden, **several), f"--model {name}")

@@ -21,11 +21,13 @@ MOST_HOLDOUT_ROWS = 100_000
 
 
 class Rows(NamedTuple):
-    """Rows as a model sees them: standardised inputs and outputs, and the termination label."""
+    """Rows as a model sees them, in the order of the log: standardised inputs and outputs, and what ends."""
 
     inputs: Float[Array, "rows inp"]
     targets: Float[Array, "rows out"]
     done: Bool[Array, " rows"]
+    steps_before: Int[Array, " rows"]
+    """How many rows lie before each row in its episode without a gap; windows of rows must not reach further back."""
 
 
 class Prepared(NamedTuple):
@@ -69,7 +71,8 @@ def prepare(log: Log, holdout_fraction: float, seed: int, folder: Path | None = 
     inputs, *given = both("inputs", lambda rows: _raw_inputs(log, rows))
     outputs, *asked = both("targets", lambda rows: _raw_targets(log, rows))
     ends = (jnp.asarray(log.terminated[rows]) for rows in (train, holdout))
-    return Prepared(inputs, outputs, *map(Rows, given, asked, ends))
+    before = (jnp.asarray(log.steps_before(rows)) for rows in (train, holdout))
+    return Prepared(inputs, outputs, *map(Rows, given, asked, ends, before))
 
 
 def bootstrap_rows(key: PRNGKeyArray, places: Int[Array, " drawn"], rows: int) -> Int[Array, " drawn"]:

@@ -7,11 +7,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from phyb.algorithms.base import Algorithm
 from phyb.dynamics.fit import PoolConfig
+from phyb.dynamics.registry import make_model
 from phyb.dynamics.rows import MOST_HOLDOUT_ROWS
 from phyb.errors import MemoryShortError
-from phyb.networks import parameter_count
 
 BASE = 700 * 2**20
 """Python, JAX, compiled code, evaluation and the report."""
@@ -73,10 +75,14 @@ def estimate(
 def _pool(rows: int, observation_size: int, action_size: int, pool: PoolConfig, on_disk: bool) -> tuple[int, int]:
     """Bytes of a pool's networks in training, and of the finished pool."""
     outputs = 2 * observation_size + 3
-    model = parameter_count((observation_size + action_size, *pool.model_hidden, outputs))
+    kind = (observation_size + action_size, observation_size + 1, pool.model_hidden, pool.model_window)
+    blank = jax.eval_shape(lambda: make_model(pool.model, jax.random.key(0), *kind))
+    model = sum(leaf.size for leaf in jax.tree.leaves(blank))
+    steps = 1 if pool.model_window == 1 else 6 * pool.model_window  # gates and states of each step of a window
     held = round(rows * pool.holdout_fraction)
-    checked = 3 * min(held, MOST_HOLDOUT_ROWS if on_disk else held) * (max(pool.model_hidden, default=1) + outputs)
-    trained = 2 * pool.model_batch_size * sum(pool.model_hidden)
+    rows = 3 * min(held, MOST_HOLDOUT_ROWS if on_disk else held)
+    checked = steps * rows * (max(pool.model_hidden, default=1) + outputs)
+    trained = 2 * steps * pool.model_batch_size * sum(pool.model_hidden)
     networks = min(pool.pool_size, pool.members_at_once) * (6 * model + max(checked, trained))
     return _NUMBER * networks, _NUMBER * pool.pool_size * model
 

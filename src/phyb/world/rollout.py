@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from phyb.data.dataset import Rows
-from phyb.dynamics.pool import Pool
+from phyb.dynamics.pool import Pool, Prediction
 from phyb.networks import Standardizer, select, take
 from phyb.world.model import WorldConfig, WorldModel, imagine, successor_noise
 
@@ -193,12 +193,25 @@ def outcomes(
     shape = (count, observations.shape[0])
     chosen, row = jax.random.randint(member_key, shape, 0, members.shape[0]), jnp.arange(shape[1])
     predictions = take(world.predict(members, observations, actions), (chosen, row))
-    noise = jax.random.normal(noise_key, (*shape, observations.shape[1] + 1))
+    return draw_outcomes(noise_key, end_key, world, predictions, observations, actions)
+
+
+def draw_outcomes(
+    noise_key: PRNGKeyArray,
+    end_key: PRNGKeyArray,
+    world: WorldModel,
+    predictions: Prediction,
+    observations: Float[Array, "*rows obs"],
+    actions: Float[Array, "*rows act"],
+) -> Rows:
+    """What may happen according to predictions; observations and actions broadcast against them."""
+    shape = predictions.reward_mean.shape
+    noise = jax.random.normal(noise_key, (*shape, observations.shape[-1] + 1))
     successors = predictions.next_mean + predictions.next_std * noise[..., :-1]
     ends = world.end_probability(predictions, observations, actions, successors)
     return Rows(
         jnp.broadcast_to(observations, successors.shape),
-        jnp.broadcast_to(actions, (*shape, actions.shape[1])),
+        jnp.broadcast_to(actions, (*shape, actions.shape[-1])),
         world.rewards(predictions, observations, actions, successors, noise[..., -1]),
         successors,
         (jax.random.uniform(end_key, shape) < ends).astype(successors.dtype),
