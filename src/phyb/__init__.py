@@ -41,6 +41,7 @@ from phyb.errors import (
 )
 
 if TYPE_CHECKING:
+    from phyb.algorithms.adm import ADM
     from phyb.algorithms.base import Algorithm
     from phyb.algorithms.bc import BC
     from phyb.algorithms.combo import COMBO
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 
 # Loaded on first use: whoever only reads logs, such as the guarded reader's own process, needs no JAX.
 _HOMES = {
+    "phyb.algorithms.adm": ("ADM",),
     "phyb.algorithms.base": ("Algorithm",),
     "phyb.algorithms.bc": ("BC",),
     "phyb.algorithms.combo": ("COMBO",),
@@ -122,6 +124,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ADM",
     "BC",
     "COMBO",
     "CQL",

@@ -78,10 +78,19 @@ def without_models():
     return make_problem(bandit(), None, discount=0.9, horizon=1)
 
 
+def learned(**kind):
+    config = PoolConfig(pool_size=2, model_hidden=(32,), model_steps=600, model_check_every=100, **kind)
+    return make_problem(bandit(), fit_pool(bandit(), config, 0)[0], discount=0.9, horizon=1)
+
+
 @pytest.fixture(scope="module")
 def with_models():
-    config = PoolConfig(pool_size=2, model_hidden=(32,), model_steps=600, model_check_every=100)
-    return make_problem(bandit(), fit_pool(bandit(), config, 0)[0], discount=0.9, horizon=1)
+    return learned()
+
+
+@pytest.fixture(scope="module")
+def with_any_step_models():
+    return learned(model="any-step", model_window=2)
 
 
 class StopSoon(StopRequests):
@@ -106,7 +115,9 @@ class Trained:
 @pytest.fixture(scope="module", params=list(ALGORITHMS))
 def trained(request, tmp_path_factory):
     algorithm, folder = small(request.param), RunFolder(tmp_path_factory.mktemp(request.param))
-    problem = request.getfixturevalue("with_models" if algorithm.needs_pool else "without_models")
+    kinds = {"gaussian": "with_models", "any-step": "with_any_step_models"}
+    pool = algorithm.settings.pool
+    problem = request.getfixturevalue("without_models" if pool is None else kinds[pool.model])
     state = optimize(algorithm, problem, TRAINING, 0, folder=folder, evaluate=lambda state, step: {}).state
     return Trained(algorithm, problem, state, folder)
 

@@ -104,11 +104,13 @@ LOCOMOTION_POOL = TASKS["cpu"]["locomotion"]["pool"]
 def by_dataset(**settings: Mapping[str, tuple[Any, Any, Any]]) -> dict[str, dict[str, Any]]:
     """What was published for datasets of D4RL: by setting and kind, for HalfCheetah, Hopper and Walker2d.
 
-    Nothing was for expert and full-replay: they take what medium-expert and medium-replay have.
+    Nothing was for expert and full-replay: they take what medium-expert and medium-replay have. A setting that is not
+    named for a kind is that of the preset.
     """
     found: dict[str, dict[str, Any]] = {}
     for setting, kinds in settings.items():
-        unpublished = {"expert": kinds["medium-expert"], "full-replay": kinds["medium-replay"]}
+        nearest = {"expert": "medium-expert", "full-replay": "medium-replay"}
+        unpublished = {kind: kinds[near] for kind, near in nearest.items() if near in kinds}
         for kind, values in (unpublished | dict(kinds)).items():
             for body, value in zip(("halfcheetah", "hopper", "walker2d"), values, strict=True):
                 found.setdefault(f"{body}-{kind}", {})[setting] = value

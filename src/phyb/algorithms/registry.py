@@ -131,6 +131,13 @@ ALGORITHMS: dict[str, Entry] = {
         "phyb.algorithms.rambo:RAMBO",
         "model-based",
     ),
+    "adm": Entry(
+        "ADM",
+        "soft actor-critic on imagined rollouts, paid less where looking back further predicts something else",
+        "Any-step Dynamics Model Improves Future Predictions for Online and Offline Reinforcement Learning, 2025",
+        "phyb.algorithms.adm:ADM",
+        "model-based",
+    ),
     "mobile": Entry(
         "MOBILE",
         "soft actor-critic on imagined rollouts, with values lowered where the models do not agree about them",
