@@ -28,8 +28,8 @@ def problem(linear_log):
 
 def imagined(problem, **changes):
     algorithm = ADM(dataclasses.replace(SMALL, **changes), steps=10)
-    agent = algorithm.init(jax.random.key(0), problem).sac
-    return jax.jit(lambda key: algorithm.imagine(key, agent, problem))(jax.random.key(1))
+    state = algorithm.init(jax.random.key(0), problem)
+    return jax.jit(lambda key: algorithm.imagine(key, state, problem))(jax.random.key(1))
 
 
 @pytest.fixture(scope="module")

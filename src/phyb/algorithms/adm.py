@@ -20,9 +20,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from phyb.algorithms import sac
 from phyb.algorithms.base import PAPER_TRAINING, locomotion_tasks
-from phyb.algorithms.model_sac import CPU_AGENT, ModelConfig, ModelSAC, by_dataset
+from phyb.algorithms.model_sac import CPU_AGENT, ModelConfig, ModelSAC, ModelState, by_dataset
 from phyb.algorithms.problem import Problem
-from phyb.algorithms.sac import SACState
 from phyb.data.dataset import Rows
 from phyb.dynamics.any_step import AnyStepModel
 from phyb.dynamics.registry import MODELS
@@ -126,7 +125,7 @@ class ADM(ModelSAC[ADMConfig]):
         windows = 4 * self.config.rollout_starts * pool.model_window * numbers
         return super().memory(observation_size, action_size) + windows
 
-    def imagine(self, key: PRNGKeyArray, agent: SACState, problem: Problem) -> tuple[Rows, Bool[Array, "steps rows"]]:
+    def imagine(self, key: PRNGKeyArray, state: ModelState, problem: Problem) -> tuple[Rows, Bool[Array, "steps rows"]]:
         """One round of rollouts of the policy in one of the best models, from logged rows and what came before them."""
         start_key, member_key, roll_key = jax.random.split(key, 3)
         cfg, world = self.config, problem.learned_world()
@@ -135,7 +134,7 @@ class ADM(ModelSAC[ADMConfig]):
         member = jax.random.choice(member_key, elite_members(world.pool, cfg.elites))
 
         def act(key: PRNGKeyArray, history: History) -> Float[Array, "rows act"]:
-            return sac.act(agent.actor, key, problem.standardizer(history.observations[:, -1]))[0]
+            return sac.act(state.actor, key, problem.standardizer(history.observations[:, -1]))[0]
 
         def step(key: PRNGKeyArray, history: History, actions: Array, alive: Array) -> Transition:
             row, after, survival, spread = look_back_step(
