@@ -12,6 +12,7 @@ One update, in the order of the code:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -32,8 +33,9 @@ from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, Value, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor, Candidates, Gaussian, propose, squash, unsquash
 from phyb.policy.cloning import fit_returns
-from phyb.policy.critics import Critics, ValueNetwork
+from phyb.policy.critics import Critics, ValueNetwork, vote_on
 from phyb.policy.mirror import MirrorStep, mirror_step, step_size_for
+from phyb.policy.parametric import ParametricStep, normalizer, parametric_step, with_spread
 from phyb.policy.policy import Policy
 from phyb.policy.registry import make_actor
 from phyb.world.model import Imagined
@@ -60,6 +62,20 @@ class PhyBState(NamedTuple):
     rollout_age: Int[Array, " rollouts"]
     key: PRNGKeyArray
     step: Int[Array, ""]
+
+
+class Improvement(NamedTuple):
+    """One step of policy improvement at the states of an update."""
+
+    value: Float[Array, " rows"]
+    """What V learns: the regularised value of the step."""
+    rollout_actions: Float[Array, "rollouts act"]
+    loss: Callable[[Actor], Array]
+    """What the actor descends."""
+    divergence: Float[Array, " rows"]
+    """From the reference policy."""
+    step_size: Float[Array, ""]
+    """beta, in learning units of reward."""
 
 
 class PhyB(Algorithm[PhyBConfig, PhyBState]):
@@ -101,8 +117,9 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         if cfg.clone_steps:
             batch_size = max(cfg.real_batch_size, START_BATCH)
             actor = clone_log(clone_key, actor, problem, cfg, batch_size).with_spread(cfg.clone_spread)
-        critics = Critics(critic_key, obs, act, cfg.policy_hidden)
-        value = ValueNetwork(value_key, obs, cfg.policy_hidden)
+        norm = cfg.critic_layer_norm
+        critics = Critics(critic_key, obs, act, cfg.policy_hidden, count=cfg.critics, layer_norm=norm)
+        value = ValueNetwork(value_key, obs, cfg.policy_hidden, layer_norm=norm)
         if cfg.return_steps:
             critics, value = fit_returns(
                 jax.random.fold_in(clone_key, 1),
@@ -145,25 +162,21 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         real = problem.take(logged)
         states = jnp.concatenate([real.observations, state.rollouts])
         observations = problem.standardizer(states)
-        candidates = self._candidates(keys[2], state, observations, real)
-        q_values = self._q_values(state, observations, candidates.draws)
-        step, step_size = self.improve(state, candidates, q_values)
-
         split = cfg.real_batch_size
-        picked = jax.random.categorical(keys[3], jnp.log(step.weights[split:]))
-        imagined_actions = squash(jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0])
-        imagined, belief = self._backup(keys[4], state, problem, state.rollouts, imagined_actions)
-        rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
-
-        real_target = self._real_target(keys[6], state, problem, real, problem.predictions_on(logged))
-        targets = jnp.clip(jnp.concatenate([real_target, belief.target]), problem.value_low, problem.value_high)
-        actions = jnp.concatenate([real.actions, imagined_actions])
         weight = jnp.concatenate(
             [
                 jnp.full(split, cfg.real_fraction / split),
                 jnp.full(cfg.rollouts, (1.0 - cfg.real_fraction) / cfg.rollouts),
             ]
         )
+        improve = self.by_gradient if cfg.improvement == "gradient" else self.by_candidates
+        step = improve(keys[2], keys[3], state, observations, real, weight)
+        imagined, belief = self._backup(keys[4], state, problem, state.rollouts, step.rollout_actions)
+        rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
+
+        real_target = self._real_target(keys[6], state, problem, real, problem.predictions_on(logged))
+        targets = jnp.clip(jnp.concatenate([real_target, belief.target]), problem.value_low, problem.value_high)
+        actions = jnp.concatenate([real.actions, step.rollout_actions])
 
         def critic_loss(networks: tuple[Critics, ValueNetwork]) -> tuple[Array, Array]:
             critics, value = networks
@@ -176,13 +189,13 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         (critics, value), critic_optimizer = gradient_step(
             self.critic_optimizer, gradient, state.critic_optimizer, (state.critics, state.value)
         )
-        after = self.fit_actor(state, observations, candidates, step, weight)._replace(
+        after = self.step_actor(state, step.loss)._replace(
             critics=critics,
             target_critics=move_towards(state.target_critics, critics, cfg.target_rate),
             value=value,
             target_value=move_towards(state.target_value, value, cfg.target_rate),
             critic_optimizer=critic_optimizer,
-            step_size=step_size,
+            step_size=step.step_size,
             rollouts=rollouts,
             rollout_age=age,
             key=keys[0],
@@ -190,7 +203,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         )
         metrics = belief_metrics(cfg.belief, imagined, belief, chosen, problem.reward_scale) | {
             "divergence": jnp.mean(step.divergence),
-            "step_size": jnp.mean(step.step_size),
+            "step_size": step.step_size,
             "critic_loss": errors[0],
             "value_loss": errors[1],
             "q_logged": jnp.mean(targets[:split]) * problem.reward_scale,
@@ -200,15 +213,65 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         }
         return after, metrics
 
-    def fit_actor(
-        self, state: PhyBState, observations: Array, candidates: Candidates, step: MirrorStep, weight: Array | float
-    ) -> PhyBState:
-        """The state after one step of the actor towards the weighed candidates, and of the reference after it."""
-        cfg = self.config
+    def by_candidates(
+        self,
+        key: PRNGKeyArray,
+        pick_key: PRNGKeyArray,
+        state: PhyBState,
+        observations: Float[Array, "rows obs"],
+        real: Rows,
+        weight: Float[Array, " rows"],
+    ) -> Improvement:
+        """The exact mirror step on candidate actions, to whose weights the actor is fitted."""
+        split = self.config.real_batch_size
+        candidates = self._candidates(key, state, observations, real)
+        step, step_size = self.improve(state, candidates, self._q_values(state, observations, candidates.draws))
+        picked = jax.random.categorical(pick_key, jnp.log(step.weights[split:]))
+        draws = jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0]
 
         def loss(actor: Actor) -> Array:
             return -jnp.sum(weight * jnp.sum(step.weights * actor(observations).log_density(candidates.draws), axis=-1))
 
+        return Improvement(step.value, squash(draws), loss, step.divergence, step_size)
+
+    def by_gradient(
+        self,
+        key: PRNGKeyArray,
+        vote_key: PRNGKeyArray,
+        state: PhyBState,
+        observations: Float[Array, "rows obs"],
+        real: Rows,
+        weight: Float[Array, " rows"],
+    ) -> Improvement:
+        """The mirror step of a parametric policy: one action at each state, a gradient through the critics."""
+        cfg, split = self.config, self.config.real_batch_size
+        critics = state.target_critics if cfg.improve_with == "target" else state.critics
+        mu = with_spread(state.reference.average(observations), cfg.fixed_spread)
+        logged = unsquash(real.actions, cfg.largest_action)
+
+        def q_of(draws: Array) -> Array:
+            return critics(observations, squash(draws))
+
+        def step_of(actor: Actor) -> tuple[ParametricStep, Gaussian]:
+            pi = with_spread(actor(observations), cfg.fixed_spread)
+            return parametric_step(key, pi, mu, q_of), pi
+
+        def loss(actor: Actor) -> Array:
+            step, pi = step_of(actor)
+            unit = normalizer(step.q) if cfg.normalize_q else 1.0
+            q = vote_on(vote_key, step.q, cfg.critic_vote) / unit
+            on_log = Gaussian(pi.mean[:split], pi.log_std[:split]).log_density(logged[:, None])[:, 0]
+            return -jnp.sum(weight * (q - cfg.step_size * step.divergence)) - cfg.behaviour_pull * jnp.mean(on_log)
+
+        now, _ = step_of(state.actor)
+        unit = normalizer(now.q) if cfg.normalize_q else jnp.ones(())
+        value = vote_on(vote_key, now.q, cfg.value_vote) - cfg.step_size * unit * now.divergence
+        found = Improvement(value, squash(now.draws[split:]), loss, now.divergence, cfg.step_size * unit)
+        return found._replace(**jax.lax.stop_gradient({"value": value, "rollout_actions": found.rollout_actions}))
+
+    def step_actor(self, state: PhyBState, loss: Callable[[Actor], Array]) -> PhyBState:
+        """The state after one step of the actor down a loss, and of the reference after it."""
+        cfg = self.config
         actor, optimizer = gradient_step(
             self._actor_optimizer, jax.grad(loss)(state.actor), state.actor_optimizer, state.actor
         )

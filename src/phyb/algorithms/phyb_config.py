@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from phyb.algorithms.starting import CloneConfig
 from phyb.belief.backup import BeliefConfig
-from phyb.fields import Count, Fraction, Layers, Positive, Share, Whole, not_if, only_if
-from phyb.policy.critics import Vote
+from phyb.fields import Count, Fraction, Layers, NonNegative, Positive, Share, Whole, at_least, not_if, only_if
+from phyb.policy.critics import TargetVote, Vote
 from phyb.policy.mirror import Scope
 
 
@@ -19,7 +19,19 @@ class PhyBConfig(CloneConfig):
     belief: BeliefConfig = dataclasses.field(default_factory=BeliefConfig)
 
     # --- Mirror step ---
-    potential_mix: Fraction = 0.9
+    improvement: Literal["candidates", "gradient"] = "candidates"
+    """candidates: the mirror step is solved exactly on candidate actions, and the actor is fitted to their weights;
+    gradient: the actor ascends the same objective at omega = 1 through the critics, with one action at each state. That
+    takes a fraction of the time (see `phyb.policy.parametric`)."""
+    behaviour_pull: Annotated[NonNegative, only_if("improvement", "gradient")] = 0.0
+    """Weight of the log-likelihood of logged actions in the actor's objective. Higher stays nearer to the log."""
+    normalize_q: Annotated[bool, only_if("improvement", "gradient")] = True
+    """Divide the critics' values by their mean size in the actor's objective, so that `step_size` and
+    `behaviour_pull` mean the same at any scale of values."""
+    fixed_spread: Annotated[NonNegative, only_if("improvement", "gradient")] = 0.0
+    """Standard deviation of actions before the tanh, held fixed; 0 learns it. Higher averages the critics over a wider
+    neighbourhood, lower follows them more exactly."""
+    potential_mix: Annotated[Fraction, only_if("improvement", "candidates")] = 0.9
     """omega, the potential of the mirror step: 1 is relative entropy (softmax), 0 is Euclidean (sparse). Lower drops
     poor candidates entirely."""
     step_size_rule: Literal["target", "fixed"] = "target"
@@ -70,9 +82,16 @@ class PhyBConfig(CloneConfig):
     uses 1e-5 with 2,000,000 updates. The reference is the policy that is evaluated and deployed."""
     improve_with: Literal["online", "target"] = "online"
     """Critics that score the candidates: the current ones, or the target critics, which are steadier."""
+    critics: Annotated[int, at_least(2)] = 2
+    """Number of critics. More make targets steadier and cost time."""
+    critic_layer_norm: bool = False
+    """Normalise the hidden layers of critics and value. On keeps values bounded where there is no data."""
     critic_vote: Vote = "least"
-    """least: an action is worth the smaller of both critics' values (released code); mean: their mean. The gap between
-    the critics enters every backup, so that with a long horizon the least of two may lie far below either's truth."""
+    """least: an action is worth the least of the critics' values (released code); mean: their mean. The gap between
+    the critics enters every backup, so that with a long horizon the least may lie far below the truth of each."""
+    value_vote: Annotated[TargetVote, only_if("improvement", "gradient")] = "least"
+    """The vote that the value learns from, and so the targets. random-pair, the least of two that are drawn anew in
+    every update, is less pessimistic than the least of many."""
 
     # --- Rows and rollouts ---
     real_batch_size: Count = 128

@@ -14,6 +14,8 @@ from phyb.networks import MLP
 
 Vote = Literal["least", "mean"]
 """How the critics' values become one."""
+TargetVote = Literal["least", "mean", "random-pair"]
+"""The same for targets: random-pair is the least of two critics that are drawn anew for every batch."""
 
 
 def one_of(values: Float[Array, "critics *rows"], vote: Vote) -> Float[Array, "*rows"]:
@@ -57,13 +59,24 @@ class Critics(eqx.Module):
         return one_of(values, vote)
 
 
+def vote_on(key: PRNGKeyArray, values: Float[Array, "critics *rows"], vote: TargetVote) -> Float[Array, "*rows"]:
+    """One value of each row from those of all critics."""
+    if vote == "mean":
+        return jnp.mean(values, axis=0)
+    if vote == "random-pair":
+        values = values[jax.random.choice(key, values.shape[0], (2,), replace=False)]
+    return jnp.min(values, axis=0)
+
+
 class ValueNetwork(eqx.Module):
     """V(s): what the mirror step is worth at a state, learned, so that a backup needs one row per successor."""
 
     network: MLP
 
-    def __init__(self, key: PRNGKeyArray, observations: int, hidden: Sequence[int]) -> None:
-        self.network = MLP(key, (observations, *hidden, 1))
+    def __init__(
+        self, key: PRNGKeyArray, observations: int, hidden: Sequence[int], *, layer_norm: bool = False
+    ) -> None:
+        self.network = MLP(key, (observations, *hidden, 1), layer_norm=layer_norm)
 
     def __call__(self, observations: Float[Array, "*rows obs"]) -> Float[Array, "*rows"]:
         """The value of each row."""
