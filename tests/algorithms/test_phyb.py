@@ -97,9 +97,9 @@ def improvement(algorithm, problem):
     def run(state):
         real = problem.sample(jax.random.key(0), CONFIG.real_batch_size)
         observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
-        candidates = algorithm._candidates(jax.random.key(1), state, observations, real)
-        q_values = algorithm._q_values(state, observations, candidates.draws)
-        return algorithm.improve(state, candidates, q_values)[0], candidates, observations
+        candidates = algorithm.improvement.candidates(jax.random.key(1), state, observations, real)
+        q_values = algorithm.improvement.q_values(state, observations, candidates.draws)
+        return algorithm.improvement.improve(state, candidates, q_values)[0], candidates, observations
 
     return run
 
@@ -306,7 +306,7 @@ def integrated_value(state, observations):
 def test_the_direct_value_approximates_the_integral_over_actions(judged, problem):
     algorithm, state = judged
     observations = problem.standardizer(problem.rows.observations[:24])
-    direct = jax.jit(algorithm.direct_value)(jax.random.key(0), state, state.critics, observations)
+    direct = jax.jit(algorithm.improvement.direct_value)(jax.random.key(0), state, state.critics, observations)
     exact = np.asarray(integrated_value(state, observations))
     assert exact.std() > 0.05
     np.testing.assert_allclose(direct, exact, atol=0.03)

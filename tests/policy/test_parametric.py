@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phyb.networks import gradient_step, start_optimizer
 from phyb.policy.actor import Gaussian, propose
 from phyb.policy.critics import vote_on
 from phyb.policy.mirror import mirror_step
@@ -33,11 +34,12 @@ def climb(loss, steps=600):
 
     def step(carry, key):
         found, state = carry
-        change, state = optimizer.update(jax.grad(loss)(found, key), state)
-        return (optax.apply_updates(found, change), state), None
+        return gradient_step(optimizer, jax.grad(loss)(found, key), state, found), None
 
     start = Gaussian(jnp.zeros((1, 1)), jnp.zeros((1, 1)))
-    (found, _), _ = jax.lax.scan(step, (start, optimizer.init(start)), jax.random.split(jax.random.key(0), steps))
+    (found, _), _ = jax.lax.scan(
+        step, (start, start_optimizer(optimizer, start)), jax.random.split(jax.random.key(0), steps)
+    )
     return float(found.mean[0, 0]), float(jnp.exp(found.log_std[0, 0]))
 
 

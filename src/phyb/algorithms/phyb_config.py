@@ -48,17 +48,17 @@ class PhyBConfig(CloneConfig):
     step_size_scope: Annotated[Scope, only_if("step_size_rule", "target")] = "batch"
     """batch: one beta for all rows, so that steps are large where actions matter; state: one beta for each row."""
 
-    value_estimator: Literal["amortised", "direct"] = "amortised"
+    value_estimator: Annotated[Literal["amortised", "direct"], only_if("improvement", "candidates")] = "amortised"
     """Value of imagined successors: a network that learned the mirror step's value, or the mirror step itself on fresh
     candidates at every successor, ranked by the current critics and backed up by the target critics (released code).
     That costs hundreds of times more."""
 
     # --- Candidates ---
-    actor_candidates: Count = 6
+    actor_candidates: Annotated[Count, only_if("improvement", "candidates")] = 6
     """Candidate actions drawn from the actor at each state. More make the step more exact and cost time."""
-    reference_candidates: Count = 6
+    reference_candidates: Annotated[Count, only_if("improvement", "candidates")] = 6
     """Candidate actions drawn from the reference policy. More make the regularised value more exact."""
-    logged_candidates: Whole = 4
+    logged_candidates: Annotated[Whole, only_if("improvement", "candidates")] = 4
     """On logged rows, candidates drawn near the logged action. Higher keeps good logged actions in view."""
     logged_noise: Annotated[Positive, not_if("logged_candidates", 0)] = 0.1
     """Spread around the logged action, before the tanh. Lower stays closer to the log."""
@@ -121,10 +121,17 @@ class PhyBConfig(CloneConfig):
     evaluation_steps: Whole = 0
     """Updates at the start that only evaluate the cloned policy. Raise it where early values are poor guides."""
 
+    def __post_init__(self) -> None:
+        if self.improvement == "gradient" and self.step_size_rule != "fixed":
+            raise ValueError(
+                "step_size_rule must be fixed with improvement gradient, which has no candidates to measure"
+            )
+
     def numbers_in_update(self, observation_size: int, model_hidden: tuple[int, ...]) -> int:
         """Numbers that one update holds: candidates at all states, and what the drawn models say of the rollouts."""
         width = sum(self.policy_hidden)
         candidates = self.actor_candidates + self.reference_candidates + self.logged_candidates
+        candidates = candidates if self.improvement == "candidates" else self.critics
         asked = self.belief.ensemble_size * self.rollouts
         successors = asked * self.belief.noise_samples
         numbers = 3 * (self.real_batch_size + self.rollouts) * candidates * width

@@ -58,5 +58,5 @@ def parametric_step(
 
 
 def normalizer(q: Float[Array, "critics rows"]) -> Float[Array, ""]:
-    """Mean |Q| of the batch, without gradient: a unit in which beta and the weight of the log mean the same anywhere."""
+    """Mean |Q| of the batch, without gradient. In this unit, beta and the weight of the log mean the same anywhere."""
     return jax.lax.stop_gradient(jnp.mean(jnp.abs(q))) + 1e-6
