@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from phyb.algorithms.morel import MOReL
     from phyb.algorithms.one_r_two_r import OneRTwoR
     from phyb.algorithms.oraac import ORAAC
+    from phyb.algorithms.orpo import ORPO
     from phyb.algorithms.phyb import PhyB
     from phyb.algorithms.phyb_search import PhyBSearch
     from phyb.algorithms.pmdb import PMDB
@@ -96,6 +97,7 @@ _HOMES = {
     "phyb.algorithms.morel": ("MOReL",),
     "phyb.algorithms.one_r_two_r": ("OneRTwoR",),
     "phyb.algorithms.oraac": ("ORAAC",),
+    "phyb.algorithms.orpo": ("ORPO",),
     "phyb.algorithms.phyb": ("PhyB",),
     "phyb.algorithms.phyb_search": ("PhyBSearch",),
     "phyb.algorithms.pmdb": ("PMDB",),
@@ -135,6 +137,7 @@ __all__ = [
     "MOBILE",
     "MOPO",
     "ORAAC",
+    "ORPO",
     "PMDB",
     "RAMBO",
     "TD3BC",

@@ -42,5 +42,5 @@ def test_published_settings_follow_the_dataset():
 
 
 def test_two_cores_share_the_pool_of_other_algorithms():
-    for name in ("mopo", "combo", "1r2r", "rambo", "mobile", "morel"):
+    for name in ("mopo", "combo", "1r2r", "rambo", "mobile", "morel", "orpo"):
         assert preset("cpu", name).pool == preset("cpu", "phyb").pool

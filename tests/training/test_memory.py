@@ -39,6 +39,7 @@ def test_more_rows_columns_and_members_need_more():
         ("rambo", {"rollout_rounds": 50}),
         ("mobile", {"inconsistency_samples": 100}),
         ("morel", {"critics": 10}),
+        ("orpo", {"optimist_length": 5}),
     ],
 )
 def test_an_algorithm_says_what_its_own_settings_cost(name, more):

@@ -116,17 +116,9 @@ class MOBILE(ModelSAC[MOBILEConfig]):
             "medium-replay": (0.1, 0.1, 0.5),
             "medium-expert": (1.0, 1.5, 1.5),
         },
-        real_fraction={"medium-replay": (0.05, 0.05, 0.05), "medium-expert": (0.5, 0.05, 0.05)},
-        initial_temperature={
-            "medium": (1.0, 0.2, 1.0),
-            "medium-replay": (1.0, 0.2, 1.0),
-            "medium-expert": (1.0, 1.0, 1.0),
-        },
-        temperature_learning_rate={  # fixed where it is 0
-            "medium": (1e-4, 0.0, 1e-4),
-            "medium-replay": (1e-4, 0.0, 1e-4),
-            "medium-expert": (1e-4, 1e-4, 1e-4),
-        },
+        real_fraction={"medium-expert": (0.5, 0.05, 0.05)},
+        initial_temperature={"medium": (1.0, 0.2, 1.0), "medium-replay": (1.0, 0.2, 1.0)},
+        temperature_learning_rate={"medium": (1e-4, 0.0, 1e-4), "medium-replay": (1e-4, 0.0, 1e-4)},  # 0 keeps it fixed
     )
 
     def setup(self) -> None:

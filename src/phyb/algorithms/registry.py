@@ -152,6 +152,13 @@ ALGORITHMS: dict[str, Entry] = {
         "phyb.algorithms.morel:MOReL",
         "model-based",
     ),
+    "orpo": Entry(
+        "ORPO",
+        "an optimist explores the models, and TD3+BC learns from its rollouts with rewards lowered where they differ",
+        "Optimistic Model Rollouts for Pessimistic Offline Policy Optimization, 2024",
+        "phyb.algorithms.orpo:ORPO",
+        "model-based",
+    ),
 }
 """What is said about each algorithm: those of the library, and those that were registered."""
 
