@@ -50,7 +50,10 @@ $(DOCS)/.ready: docs/requirements.lock
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-docs: $(DOCS)/.ready  ## build the site of these pages in build/site
+docs/notebooks/%.md: docs/notebooks/%.py docs/notebooks.py $(READY)
+	$(BIN)/python docs/notebooks.py $< $@
+
+docs: $(DOCS)/.ready $(patsubst %.py,%.md,$(wildcard docs/notebooks/*.py))  ## run the notebooks, build the site in build/site
 	$(DOCS)/bin/zensical build --strict --clean
 
 table2: $(READY)  ## the paper's liquidation table, into README and docs (hours; resumable)
@@ -82,5 +85,5 @@ lock:  ## pin every dependency anew (needs uv)
 		--no-emit-index-url --custom-compile-command "make lock" --output-file docs/requirements.lock
 
 clean:  ## remove the virtual environment and caches, keep runs
-	rm -rf $(VENV) $(PEERS) $(DOCS) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(PEERS) $(DOCS) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info docs/notebooks/*.md docs/notebooks/*.png
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
