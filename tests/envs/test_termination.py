@@ -1,13 +1,16 @@
 import sys
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phyb.algorithms.problem import make_problem
 from phyb.data._assemble import rebuild_successors
 from phyb.envs.tasks import TERMINATION_RULES, Task, find_task
 from phyb.envs.termination import Disagreement, Termination, check_word, compare, resolve
 from phyb.errors import UsageError
+from phyb.training.rows import choose_termination
 
 MODULE = """
 import jax.numpy as jnp
@@ -72,6 +75,16 @@ def test_auto_takes_the_rule_of_the_task_by_its_name(env_id, name):
 @pytest.mark.parametrize("task", [None, Task("Mine-v0", "mine", 10)])
 def test_auto_learns_where_no_rule_is_known(task):
     assert resolve("auto", task) == Termination("learned", "learned")
+
+
+def test_a_log_without_ends_teaches_none(linear_log, linear_pool):
+    log, pool = linear_log(episodes=2, steps=5), linear_pool(np.zeros((2, 3, 3)), np.zeros((2, 3)))
+    cases: list[tuple[bool, Literal["none", "learned"]]] = [(False, "none"), (True, "learned")]
+    for ends, word in cases:
+        log.terminated[:], log.truncated[-1] = False, not ends
+        log.terminated[-1] = ends
+        assert choose_termination(log, "auto", None) == Termination(word, word)
+        assert make_problem(log, pool, discount=0.9, horizon=5).learned_world().termination == word
 
 
 @pytest.mark.parametrize("word", ["learned", "none", *TERMINATION_RULES])

@@ -57,12 +57,15 @@ def make_problem(
         pool: the models learned from it; None for model-free algorithms.
         discount: gamma.
         horizon: the most steps an episode can take.
-        termination: a rule on (observation, action, next observation), or "learned" or "none".
+        termination: a rule on (observation, action, next observation), or "learned" or "none". A log without a
+            terminated row teaches no ends.
         reward: a function of the same that gives the reward of a step; None takes what the pool learned.
         rows_in: a folder for the rows of a log that is on disk, see `make_dataset`.
     """
     dataset = make_dataset(log, discount=discount, horizon=horizon, rows_in=rows_in)
     world = None
+    if termination == "learned" and not log.terminated.any():
+        termination = "none"  # no model of the pool has learned an end
     if pool is not None:
         here, there = column_range(log.observations), column_range(log.next_observations)
         low, high = np.minimum(here[0], there[0]), np.maximum(here[1], there[1])

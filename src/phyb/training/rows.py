@@ -98,8 +98,13 @@ def with_rewards(log: Log, reward: str, warn: Callable[[str], None] = lambda tex
 def choose_termination(
     log: Log, word: str, task: Task | None, warn: Callable[[str], None] = lambda text: None
 ) -> Termination:
-    """How imagined episodes end, after a rule has been tried on the log; warns where the two differ."""
+    """How imagined episodes end, after a rule has been tried on the log; warns where the two differ.
+
+    A log without a terminated row teaches no ends: what would be learned is then "none".
+    """
     termination = resolve(word, task)
+    if termination.rule == "learned" and not log.terminated.any():
+        return Termination("none", "none")
     differ = compare(termination, log.observations, log.actions, log.next_observations, log.terminated)
     if differ:
         warn(

@@ -175,6 +175,8 @@ class Run:
     @property
     def termination(self) -> Termination:
         """How imagined episodes end, as the run took it."""
+        if self.config["resolved"].get("termination") == "none":
+            return Termination("none", "none")
         named = text(self.config["resolved"].get("task")) or text(self.config.get("env_id"))
         task = find_task(named or self.log.env_id or "")
         return termination.resolve(self.settings.training.termination, task)
