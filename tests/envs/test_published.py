@@ -22,12 +22,22 @@ AVERAGES = {
         ("halfcheetah-expert", "FQL", 4.4, 1.2),
         ("walker2d-medium-expert", "RAMBO", 56.7, 39.0),
         ("hopper-full-replay", "TD3+BC", 85.9, 16.4),
+        ("hopper-medium", "ORPO", 30.4, 37.4),
         ("liquidation", "PhyB", 101.6, 3.7),
         ("liquidation", "MOPO", 64.7, 21.8),
     ],
 )
 def test_scores_are_those_of_the_paper(dataset, algorithm, mean, std):
     assert published_score(dataset, algorithm) == Score(mean, std)
+
+
+@pytest.mark.parametrize(("algorithm", "average"), [("ORPO", 67.5), ("1R2R", 67.8), ("MOBILE", 80.0)])
+def test_columns_of_table_9_have_the_averages_the_paper_states(algorithm, average):
+    kinds = ("random", "medium", "medium-replay", "medium-expert")
+    scores = [
+        published_score(f"{body}-{kind}", algorithm) for body in ("halfcheetah", "hopper", "walker2d") for kind in kinds
+    ]
+    assert np.mean([score.mean for score in scores if score is not None]) == pytest.approx(average, abs=0.06)
 
 
 @pytest.mark.parametrize(("algorithm", "average"), AVERAGES.items())

@@ -1,4 +1,4 @@
-"""Scores the paper reports, read from published.csv: table 1 on D4RL v2's data sets, table 2 on liquidation."""
+"""Scores the paper reports, read from published.csv: tables 1 and 9 on D4RL v2's data sets, table 2 on liquidation."""
 
 from __future__ import annotations
 
