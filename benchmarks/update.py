@@ -44,12 +44,12 @@ def gemm_peak() -> float:
     return 2 * 2048**3 / min(seconds(product, a, a, repeats=3) for _ in range(3))
 
 
-def hopper_sized(hidden: tuple[int, ...]) -> Problem:
-    """Random rows of Hopper's shape and an untrained pool: arithmetic does not care what was learned."""
+def hopper_log() -> Log:
+    """Random rows of Hopper's shape: arithmetic does not care what they mean."""
     random = np.random.default_rng(0)
     ends = np.arange(ROWS) % 500 == 499
     observations = random.normal(size=(ROWS, OBSERVATIONS)).astype(np.float32)
-    log = Log(
+    return Log(
         observations=observations,
         actions=random.uniform(-1, 1, (ROWS, ACTIONS)).astype(np.float32),
         rewards=random.normal(size=ROWS).astype(np.float32),
@@ -59,6 +59,11 @@ def hopper_sized(hidden: tuple[int, ...]) -> Problem:
         action_low=-np.ones(ACTIONS, np.float32),
         action_high=np.ones(ACTIONS, np.float32),
     )
+
+
+def hopper_sized(hidden: tuple[int, ...]) -> Problem:
+    """Such rows and an untrained pool."""
+    log = hopper_log()
     pool, _ = fit_pool(log, PoolConfig(pool_size=20, model_hidden=hidden, model_steps=1, model_check_every=1), seed=0)
     return make_problem(log, pool, discount=0.99, horizon=1000)
 
