@@ -7,7 +7,7 @@ LOCKED := tensorboard mujoco mp4 onnx frames
 DOCS   := .venv-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-peers docs seeds table2 locomotion monitor-check install-check kills fuzz lock clean
+.PHONY: help demo test lint format bench bench-peers docs seeds table2 systems locomotion monitor-check install-check kills fuzz lock clean
 
 help:  ## what each target does
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -34,8 +34,9 @@ format: $(READY)  ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## timings, as ratios taken in one run
+bench: $(READY)  ## timings, as ratios taken in one run (about twenty minutes)
 	$(BIN)/python benchmarks/update.py
+	$(BIN)/python benchmarks/overhead.py
 
 $(PEERS)/.ready: benchmarks/peers-requirements.txt
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
@@ -62,6 +63,9 @@ table2: $(READY)  ## the paper's liquidation table, into README and docs (hours;
 seeds: $(READY)  ## the five runs of the README's table (half an hour; resumable)
 	for seed in 0 1 2 3 4; do $(BIN)/phyb train liquidation --seed $$seed --resume || exit 1; done
 	$(BIN)/python benchmarks/seeds.py $(foreach s,0 1 2 3 4,runs/liquidation-phyb-seed$(s)) --out results/liquidation-cpu.json
+
+systems: $(READY)  ## every system on two locomotion logs in DATA=... (hours; resumable)
+	$(BIN)/python benchmarks/systems.py $(DATA)
 
 locomotion: $(READY)  ## the runs of docs/results.md on the logs in DATA=... (hours; resumable)
 	$(BIN)/python benchmarks/locomotion.py $(DATA)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from phyb.reproduce.table import Table
 
 TABLES: Registry[Table] = Registry(
-    "table", {"table2": "phyb.reproduce.table2:TABLE2"}, base="phyb.reproduce.table:Table"
+    "table",
+    {"table2": "phyb.reproduce.table2:TABLE2", "table2-others": "phyb.reproduce.table2:OTHERS"},
+    base="phyb.reproduce.table:Table",
 )
 """What `phyb reproduce` makes."""

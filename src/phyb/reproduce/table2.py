@@ -1,4 +1,4 @@
-"""Table 2 of the paper, liquidation: its rows, and the two policies whose scores are known exactly."""
+"""Table 2 of the paper, liquidation, and the systems of its other tables there; two policies are known exactly."""
 
 from __future__ import annotations
 
@@ -42,5 +42,15 @@ TABLE2 = Table(
     rows=("phyb", "pmdb", "1r2r", "oraac", "rambo", "cql", "iql", "td3bc", "mopo", "combo", "bc"),
     seeds=4,
     note="Score 0 is a return of 0, score 100 a return of 135. BC is not in the paper's table.",
+    references=references,
+)
+
+OTHERS = Table(
+    name="table2-others",
+    title="Liquidation, systems of the paper's other tables",
+    task="liquidation",
+    rows=("phyb", "morel", "mobile", "adm", "orpo", "epq", "fql", "dmg", "bc"),
+    seeds=4,
+    note="Score 0 is a return of 0, score 100 a return of 135. The paper has none of these rows but PhyB's on this task.",
     references=references,
 )
