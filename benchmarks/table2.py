@@ -1,8 +1,8 @@
 """The paper's table 2 for this repository: make it with `phyb reproduce`, then put it into the README and the docs.
 
 Run with: make table2 (hours on two cores; it can be stopped and goes on). The data go to results/table2.json, the
-picture to docs/img/results/table2.svg, the table into the README and docs/table2.md. With --table table2-others the same
-for the systems of the paper's other tables, on docs/table2.md alone. A table with missing runs is not published.
+picture to docs/img/results/table2.svg, the table into the README and docs/table2.md. `--table table2-others` does the
+same for the systems of the paper's other tables, on docs/table2.md alone. A table with missing runs is not published.
 """
 
 from __future__ import annotations

@@ -51,6 +51,6 @@ OTHERS = Table(
     task="liquidation",
     rows=("phyb", "morel", "mobile", "adm", "orpo", "epq", "fql", "dmg", "bc"),
     seeds=4,
-    note="Score 0 is a return of 0, score 100 a return of 135. The paper has none of these rows but PhyB's on this task.",
+    note="Score 0 is a return of 0, score 100 a return of 135. The paper has none of these rows but PhyB's.",
     references=references,
 )
