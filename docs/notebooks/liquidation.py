@@ -25,7 +25,8 @@ run = algorithm.fit("liquidation", seed=0, out="run", console=Console(quiet=True
 # %% [markdown]
 # ## Result
 #
-# The return under the belief needs no simulator. It should be at most the true return.
+# The return under the belief needs no simulator. It should be at most the true return. After so few updates the
+# policy still earns less than the log: 16,000 updates reach 136 to 137.
 
 # %%
 for key in ("mean_return", "std_error", "belief_return", "behaviour_return", "optimal_return"):
