@@ -113,6 +113,7 @@ TOO_SLOW_AS_PUBLISHED = {
     "epq": {"policy_hidden", "batch_size", "penalty_actions", "actor_learning_rate", "vae_hidden", "vae_learning_rate"}
     | {"behaviour_steps", "cluster_steps"},
     "morel": {"critics"},
+    "mobile": {"inconsistency_samples"},
 }
 
 

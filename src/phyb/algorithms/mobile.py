@@ -101,7 +101,9 @@ class MOBILE(ModelSAC[MOBILEConfig]):
     name = "mobile"
     config_class = MOBILEConfig
     presets = PRESETS
-    tasks = locomotion_tasks(MOBILEConfig, PRESETS, steps=10_000, pool=LOCOMOTION_POOL, target_floor="rewards")
+    tasks = locomotion_tasks(
+        MOBILEConfig, PRESETS, steps=15_000, pool=LOCOMOTION_POOL, target_floor="rewards", inconsistency_samples=2
+    )
     backup_entropy = False
     datasets = by_dataset(
         rollout_length={
