@@ -21,8 +21,23 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
-QUICK = {"algorithms"}
-"""Commands that are run. Others train or need files: they are parsed, and have tests of their own."""
+QUICK = {"algorithms", "oracle", "--help", "data describe", "data make"}
+"""Commands that are run as they stand on the page."""
+LONG = {
+    "train": ("trains for minutes", "tests/test_cli.py"),
+    "collect": ("trains for minutes", "tests/collection/test_collection.py"),
+    "reproduce": ("trains for hours", "tests/reproduce/test_table2_command.py"),
+    "verify": ("takes minutes", "tests/theory/test_claims.py"),
+    "evaluate": ("needs a finished run", "tests/test_cli.py"),
+    "select": ("needs finished runs", "tests/evaluation/test_select.py"),
+    "report": ("needs a finished run", "tests/report/test_comparison.py"),
+    "doctor": ("needs a finished run", "tests/training/test_doctor.py"),
+    "export": ("needs a finished run", "tests/deploy/test_export.py"),
+    "serve": ("needs a finished run and stays", "tests/deploy/test_server.py"),
+    "monitor": ("needs a finished run", "tests/deploy/test_monitor.py"),
+    "data import": ("needs a file of one's own", "tests/commands/test_importing.py"),
+}
+"""Why the others are not, and where the command is run on something small. They are parsed with their options."""
 
 RUNNING = {
     ("docs/data.md", "import pandas as pd"),
@@ -121,20 +136,39 @@ def modules(tmp_path, monkeypatch):
         sys.modules.pop(module, None)
 
 
-def test_every_command_parses_and_quick_ones_run(modules, monkeypatch, capsys):
-    monkeypatch.setattr(cli, "log_origin", lambda data: (None, None))
+def test_every_command_runs_or_is_marked_as_long_and_parses(modules, monkeypatch, capsys):
     targets = set(re.findall(r"^([a-z0-9-]+):", text_of("Makefile"), re.MULTILINE))
     lines = {tuple(words): name for name in NAMES for words in commands(name)}
     assert len(lines) > 40
+    cli.main(["data", "make", "liquidation", "--transitions", "300", "--out", "log.hdf5"])
     for (program, *words), name in lines.items():
         if program == "make":
             assert words[0] in targets, f"{name}: there is no target {words[0]}"
             continue
-        command = words[0]
+        command = " ".join(words[: 2 if words[0] == "data" else 1])
+        where = f"{name}: phyb {' '.join(words)}"
         if command in QUICK:
-            cli.main(words)
-        elif len(words) > 1:
-            assert exit_code(words) in (0, None), f"{name}: phyb {' '.join(words)}\n{capsys.readouterr().err}"
+            files = [word for word in words if word.endswith((".hdf5", ".csv", ".parquet", ".tsv"))]
+            if command == "data describe" and files != ["log.hdf5"]:
+                continue  # the same command on other files
+            if command == "data make":
+                Path(words[words.index("--out") + 1]).unlink(missing_ok=True)
+            try:
+                code = cli.main(words)
+            except SystemExit as stop:
+                code = stop.code
+            assert not code, where
+            continue
+        assert command in LONG, f"{where} is neither run nor marked as long"
+        with monkeypatch.context() as patch:
+            patch.setattr(cli, "log_origin", lambda data: (None, None))
+            if len(words) > 1:
+                assert exit_code(words) in (0, None), f"{where}\n{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_long_commands_have_a_test_of_their_own(command):
+    assert command.split()[-1] in text_of(LONG[command][1])
 
 
 def exit_code(words):

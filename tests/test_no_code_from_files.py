@@ -8,6 +8,8 @@ import pytest
 SOURCES = Path(__file__).parents[1] / "src" / "phyb"
 MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 BUILTINS = {"eval", "exec", "compile"}
+OWN_WORDS = {"deploy/numpy_module.py": ["calls exec", "calls compile"]}
+"""Where code is run that the very call before has written: an exported module, to check it before anyone gets it."""
 LOADERS = {"torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}
 
 
@@ -47,7 +49,8 @@ def _of(node: ast.AST):
 
 @pytest.mark.parametrize("path", sorted(SOURCES.rglob("*.py")), ids=lambda path: path.relative_to(SOURCES).as_posix())
 def test_no_source_can_run_code_from_a_file(path):
-    assert findings(path.read_text(encoding="utf-8")) == []
+    found = [line.split(": ")[1] for line in findings(path.read_text(encoding="utf-8"))]
+    assert found == OWN_WORDS.get(path.relative_to(SOURCES).as_posix(), [])
 
 
 @pytest.mark.parametrize(
