@@ -25,61 +25,67 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from phyb.errors import (
-    BusyError,
-    CallbackError,
-    DataError,
-    DivergenceError,
-    InterruptedRunError,
-    LaterFormatError,
-    MemoryShortError,
-    MissingExtraError,
-    PhybError,
-    PoorPoolError,
-    StorageError,
-    UsageError,
-)
+from phyb.errors import BusyError as BusyError
+from phyb.errors import CallbackError as CallbackError
+from phyb.errors import DataError as DataError
+from phyb.errors import DivergenceError as DivergenceError
+from phyb.errors import InterruptedRunError as InterruptedRunError
+from phyb.errors import LaterFormatError as LaterFormatError
+from phyb.errors import MemoryShortError as MemoryShortError
+from phyb.errors import MissingExtraError as MissingExtraError
+from phyb.errors import PhybError as PhybError
+from phyb.errors import PoorPoolError as PoorPoolError
+from phyb.errors import StorageError as StorageError
+from phyb.errors import UsageError as UsageError
 
 if TYPE_CHECKING:
-    from phyb.algorithms.adm import ADM
-    from phyb.algorithms.base import Algorithm
-    from phyb.algorithms.bc import BC
-    from phyb.algorithms.combo import COMBO
-    from phyb.algorithms.cql import CQL
-    from phyb.algorithms.dmg import DMG
-    from phyb.algorithms.epq import EPQ
-    from phyb.algorithms.fql import FQL
-    from phyb.algorithms.iql import IQL
-    from phyb.algorithms.mobile import MOBILE
-    from phyb.algorithms.mopo import MOPO
-    from phyb.algorithms.morel import MOReL
-    from phyb.algorithms.one_r_two_r import OneRTwoR
-    from phyb.algorithms.oraac import ORAAC
-    from phyb.algorithms.orpo import ORPO
-    from phyb.algorithms.phyb import PhyB
-    from phyb.algorithms.phyb_search import PhyBSearch
-    from phyb.algorithms.pmdb import PMDB
-    from phyb.algorithms.problem import Problem, make_problem
-    from phyb.algorithms.rambo import RAMBO
-    from phyb.algorithms.registry import register_algorithm
-    from phyb.algorithms.settings import Settings, TrainingConfig, preset
-    from phyb.algorithms.td3bc import TD3BC
-    from phyb.data.files import load_log, save_log
-    from phyb.data.log import Log
-    from phyb.data.record import record
-    from phyb.deploy.export import export
-    from phyb.deploy.monitor import monitor
-    from phyb.deploy.server import serve
-    from phyb.dynamics.fit import PoolConfig, fit_pool
-    from phyb.dynamics.pool import Pool
-    from phyb.dynamics.registry import register_model
-    from phyb.evaluation.evaluate import evaluate, evaluate_run
-    from phyb.evaluation.select import select_policies
-    from phyb.pipeline import train
-    from phyb.policy.policy import Policy, load_policy
-    from phyb.policy.registry import register_actor
-    from phyb.registry import use_plugins
-    from phyb.training.run import Run, open_run
+    from phyb.algorithms.adm import ADM as ADM
+    from phyb.algorithms.base import Algorithm as Algorithm
+    from phyb.algorithms.bc import BC as BC
+    from phyb.algorithms.combo import COMBO as COMBO
+    from phyb.algorithms.cql import CQL as CQL
+    from phyb.algorithms.dmg import DMG as DMG
+    from phyb.algorithms.epq import EPQ as EPQ
+    from phyb.algorithms.fql import FQL as FQL
+    from phyb.algorithms.iql import IQL as IQL
+    from phyb.algorithms.mobile import MOBILE as MOBILE
+    from phyb.algorithms.mopo import MOPO as MOPO
+    from phyb.algorithms.morel import MOReL as MOReL
+    from phyb.algorithms.one_r_two_r import OneRTwoR as OneRTwoR
+    from phyb.algorithms.oraac import ORAAC as ORAAC
+    from phyb.algorithms.orpo import ORPO as ORPO
+    from phyb.algorithms.phyb import PhyB as PhyB
+    from phyb.algorithms.phyb_search import PhyBSearch as PhyBSearch
+    from phyb.algorithms.pmdb import PMDB as PMDB
+    from phyb.algorithms.problem import Problem as Problem
+    from phyb.algorithms.problem import make_problem as make_problem
+    from phyb.algorithms.rambo import RAMBO as RAMBO
+    from phyb.algorithms.registry import register_algorithm as register_algorithm
+    from phyb.algorithms.settings import Settings as Settings
+    from phyb.algorithms.settings import TrainingConfig as TrainingConfig
+    from phyb.algorithms.settings import preset as preset
+    from phyb.algorithms.td3bc import TD3BC as TD3BC
+    from phyb.data.files import load_log as load_log
+    from phyb.data.files import save_log as save_log
+    from phyb.data.log import Log as Log
+    from phyb.data.record import record as record
+    from phyb.deploy.export import export as export
+    from phyb.deploy.monitor import monitor as monitor
+    from phyb.deploy.server import serve as serve
+    from phyb.dynamics.fit import PoolConfig as PoolConfig
+    from phyb.dynamics.fit import fit_pool as fit_pool
+    from phyb.dynamics.pool import Pool as Pool
+    from phyb.dynamics.registry import register_model as register_model
+    from phyb.evaluation.evaluate import evaluate as evaluate
+    from phyb.evaluation.evaluate import evaluate_run as evaluate_run
+    from phyb.evaluation.select import select_policies as select_policies
+    from phyb.pipeline import train as train
+    from phyb.policy.policy import Policy as Policy
+    from phyb.policy.policy import load_policy as load_policy
+    from phyb.policy.registry import register_actor as register_actor
+    from phyb.registry import use_plugins as use_plugins
+    from phyb.training.run import Run as Run
+    from phyb.training.run import open_run as open_run
 
 # Loaded on first use: whoever only reads logs, such as the guarded reader's own process, needs no JAX.
 _HOMES = {
@@ -125,67 +131,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "ADM",
-    "BC",
-    "COMBO",
-    "CQL",
-    "DMG",
-    "EPQ",
-    "FQL",
-    "IQL",
-    "MOBILE",
-    "MOPO",
-    "ORAAC",
-    "ORPO",
-    "PMDB",
-    "RAMBO",
-    "TD3BC",
-    "Algorithm",
-    "BusyError",
-    "CallbackError",
-    "DataError",
-    "DivergenceError",
-    "InterruptedRunError",
-    "LaterFormatError",
-    "Log",
-    "MOReL",
-    "MemoryShortError",
-    "MissingExtraError",
-    "OneRTwoR",
-    "PhyB",
-    "PhyBSearch",
-    "PhybError",
-    "Policy",
-    "Pool",
-    "PoolConfig",
-    "PoorPoolError",
-    "Problem",
-    "Run",
-    "Settings",
-    "StorageError",
-    "TrainingConfig",
-    "UsageError",
-    "evaluate",
-    "evaluate_run",
-    "export",
-    "fit_pool",
-    "load_log",
-    "load_policy",
-    "make_problem",
-    "monitor",
-    "open_run",
-    "preset",
-    "record",
-    "register_actor",
-    "register_algorithm",
-    "register_model",
-    "save_log",
-    "select_policies",
-    "serve",
-    "train",
-    "use_plugins",
-]
+__all__ = sorted({*_HOME_OF, *(name for name in globals() if name.endswith("Error"))})  # pyright: ignore
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from phyb.algorithms.registry import find
@@ -110,19 +111,9 @@ class Train(Generic[Models, Agent]):
         """Train, then show the result."""
         from phyb.training.result_table import result_table
 
-        run = find(self.algorithm)(self.settings, preset=self.preset).fit(
-            self.source,
-            env=self.env,
-            task=self.task,
-            dataset=self.dataset,
-            seed=self.seed,
-            out=self.out,
-            resume=self.resume,
-            cache=self.cache,
-            rows_in=self.rows_in,
-            logger=self.logger,
-            console=console,
-        )
+        names = ("env", "task", "dataset", "seed", "out", "resume", "cache", "rows_in", "logger")
+        arguments = {name: getattr(self, name) for name in names}
+        run = find(self.algorithm)(self.settings, preset=self.preset).fit(self.source, **arguments, console=console)
         console.print(result_table(run.result))
         console.print(f"Report: {(run.folder / 'report.html').resolve()}", highlight=False, soft_wrap=True)
 
@@ -147,13 +138,12 @@ def main(arguments: list[str] | None = None) -> None:
     console, errors = Console(), Console(stderr=True)
     try:
         use_plugins(*filter(None, os.environ.get("PHYB_PLUGINS", "").split(",")))
-        command = parse(arguments)
-        command.run(console)
+        parse(arguments).run(console)
     except InterruptedRunError as error:
         errors.print(str(error), highlight=False, markup=False, soft_wrap=True)
         raise SystemExit(error.exit_code) from None
     except PhybError as error:
-        errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         sys.stderr.close()
@@ -248,10 +238,6 @@ def _refuse_old_names(arguments: list[str]) -> None:
         for old in (name, f"{name}={value if equals else after}"):
             if old in RENAMED:
                 raise UsageError(f"{old}: this option has another name now: {RENAMED[old]}.")
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 if __name__ == "__main__":

@@ -105,12 +105,12 @@ def fit(
             "or choose another folder with --out."
         )
     with (
-        locked(folder.path) as lock,
+        locked(folder.path) as check,
         stop_requests(stages.message) as stop,
         memory_errors(_MEMORY_ADVICE),
         removed_afterwards(folder.rows),
     ):
-        folder.guard = lock.check
+        folder.guard = check
         folder.open()
         stages.seconds |= _seconds_before(folder)
         log = _open(data, algorithm, seed, rows_in, cache_folder(cache), folder, stages, stop)

@@ -81,9 +81,8 @@ CALLS = ("mkdir", "open", "write", "fsync", "chmod", "replace")
     ("number", "said"),
     [
         (errno.ENOSPC, "the disk is full .*MiB free.* Make room"),
-        (errno.EIO, "disk reported an error"),
+        (errno.EIO, r"Input/output error\. Check the disk"),
         (errno.EACCES, "rights"),
-        (errno.EROFS, "read-only"),
         (errno.EDQUOT, "the disk is full"),
     ],
 )

@@ -79,15 +79,15 @@ def test_a_damaged_lock_file_is_no_obstacle(tmp_path, content):
 
 def test_a_folder_that_vanished_or_was_replaced_is_noticed(tmp_path):
     folder = tmp_path / "run"
-    with locked(folder) as lock:
-        lock.check()
+    with locked(folder) as check:
+        check()
         shutil.rmtree(folder)
         with pytest.raises(StorageError, match="deleted, moved or replaced"):
-            lock.check()
+            check()
         folder.mkdir()
         (folder / NAME).touch()
         with pytest.raises(StorageError, match="deleted, moved or replaced"):
-            lock.check()
+            check()
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path):

@@ -73,11 +73,11 @@ def collect(
         )
     with (
         Copies(env_id, config.copies) as copies,
-        locked(store.path) as lock,
+        locked(store.path) as check,
         stop_requests(stages.message) as stop,
         memory_errors("Lower --rows, --steps or --copies. What was saved stays: go on with --resume."),
     ):
-        store.guard = lock.check
+        store.guard = check
         store.start()
         remove_leftovers(store.path)
         _write_or_compare_config(store, copies.task, config, sac, seed, stages)

@@ -92,8 +92,7 @@ class Collect:
         """Collect, then say where the files are."""
         from phyb.collection.collect import collect
 
-        given = {"config": self.config, "sac": self.sac, "seed": self.seed, "resume": self.resume}
-        for path in collect(self.env_id, self.out, **given, console=console).values():
+        for path in collect(**vars(self), console=console).values():
             console.print(str(path), highlight=False, soft_wrap=True)
 
 

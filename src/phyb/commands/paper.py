@@ -94,14 +94,4 @@ class Reproduce:
         """Train, compare, write."""
         from phyb.reproduce.command import reproduce
 
-        reproduce(
-            self.table,
-            seeds=self.seeds,
-            quick=self.quick,
-            out=self.out,
-            jobs=self.jobs,
-            algorithms=self.algorithms,
-            gather=self.gather,
-            cache=self.cache,
-            console=console,
-        )
+        reproduce(**vars(self), console=console)

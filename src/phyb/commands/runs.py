@@ -88,17 +88,8 @@ class Select:
 
         if self.out is not None and self.out.exists():
             raise UsageError(f"{self.out}: already exists. Choose another name with --out, or delete it first.")
-        found = select_policies(
-            self.runs,
-            checkpoints=self.checkpoints,
-            pool_of=self.pool_of,
-            data=self.data,
-            episodes=self.episodes,
-            seed=self.seed,
-            fit=self.fit,
-            cache=self.cache,
-            console=console,
-        )
+        arguments = {name: value for name, value in vars(self).items() if name != "out"}
+        found = select_policies(**arguments, console=console)
         console.print(selection_table(found))
         for sentence in found["advice"]:
             console.print(f"- {sentence}", highlight=False, markup=False, soft_wrap=True)

@@ -90,13 +90,13 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON that can be worked with and written again: no name twice, no half characters, no bottomless nesting.
+    """JSON that can be worked with and written again: no half characters, no bottomless nesting.
 
     Raises:
         ValueError: it is not JSON, or not of this kind.
     """
     try:
-        content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, object_pairs_hook=_object)
+        content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     _check_json(content)
@@ -127,21 +127,11 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _explain(error: OSError, path: Path) -> str:
-    said = error.strerror or str(error) or type(error).__name__
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{_free(path)}. Make room, then go on."
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{said}. Change the rights of the folder, or choose another one."
-    if error.errno == errno.EROFS:
-        return "the file system is read-only. Choose a folder elsewhere."
-    if error.errno == errno.EIO:
-        return "the disk reported an error (EIO). Check it, and copy the folder to another disk."
-    return f"{said}. Check the folder, its rights and the free space."
-
-
-def _free(path: Path) -> str:
-    folder = next((folder for folder in path.parents if folder.is_dir()), None)
-    return "" if folder is None else f" ({shutil.disk_usage(folder).free / 2**20:,.0f} MiB free)"
+        folder = next(folder for folder in path.absolute().parents if folder.is_dir())
+        return f"the disk is full ({shutil.disk_usage(folder).free / 2**20:,.0f} MiB free). Make room, then go on."
+    said = error.strerror or str(error) or type(error).__name__
+    return f"{said}. Check the disk, the folder and its rights, or choose another folder."
 
 
 def _sync(path: Path) -> None:
@@ -153,20 +143,11 @@ def _sync(path: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+    if hasattr(value, "__array__"):
         return np.asarray(value).tolist()
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r:.80} is given twice")
-    return content
 
 
 def _check_json(content: Any, depth: int = 0) -> None:
@@ -175,8 +156,5 @@ def _check_json(content: Any, depth: int = 0) -> None:
     if isinstance(content, str):
         content.encode("utf-8")
     elif isinstance(content, list | dict):
-        for item in content:
+        for item in [*content, *content.values()] if isinstance(content, dict) else content:
             _check_json(item, depth + 1)
-        if isinstance(content, dict):
-            for item in content.values():
-                _check_json(item, depth + 1)

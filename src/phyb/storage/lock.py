@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +18,15 @@ from phyb.storage.files import storage_errors, write_all
 NAME = ".lock"
 
 
-class Lock:
-    """A held lock; the operating system lets go of it when the process ends, however it ends."""
-
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path = path
-        self._handle = handle
-
-    def check(self) -> None:
-        """Raise a `StorageError` if the folder was deleted, moved or replaced under the running process."""
-        try:
-            still = os.path.samestat(os.stat(self.path), os.fstat(self._handle))
-        except OSError:
-            still = False
-        if not still:
-            raise StorageError(
-                f"{self.path.parent}: was deleted, moved or replaced while this process was writing to it. Nothing "
-                "more is written. If it was moved, go on with --resume and --out at its new place."
-            )
-
-
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[Lock]:
+def locked(folder: Path) -> Iterator[Callable[[], None]]:
     """Hold the lock of a folder, which is made if need be.
 
-    A lock left by a process that was killed is recognised, since the operating system has released it, and taken over.
-    One left on another machine cannot be distinguished from a living one everywhere, and is refused with advice.
+    The operating system lets go of a lock when its process ends, however it ends. One left on another machine cannot be
+    distinguished from a living one everywhere, and is refused with advice.
+
+    Yields:
+        A check that raises a `StorageError` if the folder was deleted, moved or replaced since.
 
     Raises:
         BusyError: another process holds it; the message names its pid and host.
@@ -52,6 +35,16 @@ def locked(folder: Path) -> Iterator[Lock]:
     with storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+
+    def check() -> None:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(path), os.fstat(handle)):
+                return
+        raise StorageError(
+            f"{folder}: was deleted, moved or replaced while this process was writing to it. Nothing more is written. "
+            "If it was moved, go on with --resume and --out at its new place."
+        )
+
     try:
         _take(handle, path)
         with storage_errors(path):
@@ -59,7 +52,7 @@ def locked(folder: Path) -> Iterator[Lock]:
             owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S %Z")}
             write_all(handle, json.dumps(owner).encode())
         try:
-            yield Lock(path, handle)
+            yield check
         finally:
             with contextlib.suppress(OSError):
                 os.ftruncate(handle, 0)  # let go in good order: nobody has to wonder about the owner

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from phyb.errors import DataError, LaterFormatError
 from phyb.storage.files import read_json, storage_errors, write_json
+from phyb.storage.trees import load_tree, read_about, save_tree
 
 Tree = TypeVar("Tree")
 FORMAT_VERSION = 3
@@ -104,22 +105,16 @@ class Store:
 
     def save_tree(self, name: str, tree: Any, about: Mapping[str, Any] | None = None) -> None:
         """Write a tree of arrays with a note about it, and list it."""
-        from phyb.storage.trees import save_tree
-
         self.guard()
         save_tree(self.path / name, tree, about)
         self.add(name)
 
     def about(self, name: str) -> dict[str, Any] | None:
         """The note of a tree, or None if the file is not vouched for."""
-        from phyb.storage.trees import read_about
-
         return read_about(self.path / name) if self.vouches(name) else None
 
     def load_tree(self, name: str, like: Tree, part: str = "") -> Tree:
         """A tree, or a part of it, that the manifest vouches for; ask `about` or `vouches` first."""
-        from phyb.storage.trees import load_tree
-
         return load_tree(inside(self.path, name), like, part)
 
     def _write(self, entries: dict[str, Entry]) -> None:
