@@ -91,15 +91,15 @@ def check(config: Any, base: Any = None) -> list[str]:
     return found
 
 
+def refuse(found: list[str]) -> None:
+    """Raise a `UsageError` with what `check` found, if it found anything."""
+    if found:
+        raise UsageError("These settings cannot be used:\n  " + "\n  ".join(found))
+
+
 def flat(config: Any) -> dict[str, Any]:
     """All settings by name, without their groups."""
     return {name: value for name, value, _ in _leaves(config)}
-
-
-def flat_changes(config: Any, base: Any) -> dict[str, Any]:
-    """The settings of a tree that differ from those of another one, by name."""
-    before = flat(base)
-    return {name: value for name, value in flat(config).items() if before.get(name) != value}
 
 
 def with_changes(config: T, changes: Changes) -> T:

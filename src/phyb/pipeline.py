@@ -44,12 +44,10 @@ from phyb.report.page import write_report
 from phyb.report.tables import pool_table
 from phyb.storage.files import read_json, write_json
 from phyb.storage.lock import is_in_use, locked
-from phyb.training.callbacks import Callback
-from phyb.training.config import write_or_compare_config
 from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
-from phyb.training.job import Job
+from phyb.training.job import Job, write_or_compare_config
 from phyb.training.loggers import LoggerName, check_logger, listening
-from phyb.training.loop import Outcome, optimize
+from phyb.training.loop import Callback, Outcome, optimize
 from phyb.training.progress import Stages
 from phyb.training.rows import (
     BUILT_IN,
@@ -121,8 +119,7 @@ def fit(
         env_id = env or (ENV_ID if str(data) == BUILT_IN else None)
         stages.console.print(f"  {choice}", style="dim", highlight=False, soft_wrap=True)
         termination = choose_termination(log, settings.training.termination, choice.task, stages.warn)
-        reward = rewards.resolve(settings.training.reward)
-        job = Job(name, algorithm, log, choice, termination, reward, env_id, settings, seed, folder, stages, stop)
+        job = Job(name, algorithm, log, choice, termination, env_id, seed, folder, stages, stop)
         if not folder.finished:
             show_memory(log, algorithm, stages)
         write_or_compare_config(job)
@@ -196,7 +193,7 @@ def _carry_out(job: Job, cache: Path, callbacks: Sequence[Callback]) -> Run:
         discount=job.discount,
         horizon=job.horizon,
         termination=job.termination.rule,
-        reward=job.reward,
+        reward=rewards.resolve(job.settings.training.reward),
         rows_in=job.rows_in,
     )
     outcome = _optimize(job, problem, curve, callbacks)

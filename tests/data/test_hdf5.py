@@ -80,8 +80,8 @@ def test_threads_may_read_at_the_same_time(path):
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        ("os.kill(os.getpid(), signal.SIGSEGV)", r"log\.hdf5: the HDF5 library crashed on it \(SIGSEGV\)\. .*damaged"),
-        ("os.abort()", r"crashed on it \(SIGABRT\)"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", r"log\.hdf5: .* crashed on it \(Segmentation fault\)\. .*damaged"),
+        ("os.abort()", r"crashed on it \(Aborted\)"),
         ("\n        while True: pass", "far more computing time than the data it declares"),
         ("bytearray(2**34)", "far more memory than the data it declares"),
         ("os._exit(3)", r"ended early \(exit code 3\)"),

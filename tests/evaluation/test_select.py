@@ -34,9 +34,8 @@ from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
 from phyb.evaluation.select import ESTIMATES, average_of_models, ranks, std_error
 from phyb.interrupt import StopRequests
 from phyb.storage.store import Store
-from phyb.training.config import write_or_compare_config
 from phyb.training.folder import POLICY_FILES, RunFolder
-from phyb.training.job import Job
+from phyb.training.job import Job, write_or_compare_config
 from phyb.training.progress import Stages
 
 QUIET = Console(quiet=True)
@@ -68,7 +67,7 @@ def halving(episodes=40):
 def job_of(folder, log, env_id=None, settings=SETTINGS):
     task, termination = TaskChoice(None, "default"), Termination("none", "none")
     algorithm, stages, stop = PhyB(settings), Stages(QUIET), StopRequests()
-    return Job("halving", algorithm, log, task, termination, None, env_id, settings, 0, folder, stages, stop)
+    return Job("halving", algorithm, log, task, termination, env_id, 0, folder, stages, stop)
 
 
 def write_run(folder, log, action, problem):

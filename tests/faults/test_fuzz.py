@@ -162,7 +162,7 @@ def test_whole_numbers_may_stand_for_decimal_ones():
 
 
 def test_a_metrics_line_that_cannot_be_worked_with_is_counted_as_damaged(tmp_path):
-    lines = ['{"stage": "policy", "step": 1}', '{"step": ' + "9" * 5000 + "}", "[" * 100_000, '{"step": 1, "step": 2}']
+    lines = ['{"stage": "policy", "step": 1}', '{"step": ' + "9" * 5000 + "}", "[" * 100_000, '{"step": "\\ud800"}']
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     run = read_run(tmp_path)
     assert (len(run.stage("policy")), run.damaged_lines) == (1, 3)

@@ -81,7 +81,7 @@ CALLS = ("mkdir", "open", "write", "fsync", "chmod", "replace")
     ("number", "said"),
     [
         (errno.ENOSPC, "the disk is full .*MiB free.* Make room"),
-        (errno.EIO, r"Input/output error\. Check the disk"),
+        (errno.EIO, r"Input/output error\. Check the folder"),
         (errno.EACCES, "rights"),
         (errno.EDQUOT, "the disk is full"),
     ],

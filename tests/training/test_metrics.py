@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from contextlib import closing
 
 import jax.numpy as jnp
 import pytest
@@ -14,7 +15,7 @@ from phyb.training.metrics import MetricsWriter
 
 def test_metrics_are_strict_json_lines_and_tensorboard_events(tmp_path):
     folder = RunFolder(tmp_path)
-    with MetricsWriter(folder) as writer:
+    with closing(MetricsWriter(folder)) as writer:
         writer.write("policy", 5, {"loss": jnp.asarray(0.5), "list": jnp.asarray([1.0, jnp.nan])})
         writer.write("policy", 6, {"loss": float("inf")})
     first, second = (json.loads(line, parse_constant=pytest.fail) for line in folder.metrics.read_text().splitlines())
@@ -27,7 +28,7 @@ def test_metrics_are_strict_json_lines_and_tensorboard_events(tmp_path):
 def test_the_file_begins_with_what_the_checkpoint_remembers(tmp_path):
     folder = RunFolder(tmp_path)
     folder.metrics.write_text("left by another life\n")
-    with MetricsWriter(folder, b'{"a": 1}\n') as writer:
+    with closing(MetricsWriter(folder, b'{"a": 1}\n')) as writer:
         writer.write("policy", 1, {})
         assert bytes(writer.text) == folder.metrics.read_bytes()
     assert folder.metrics.read_text().splitlines()[0] == '{"a": 1}'
@@ -35,7 +36,7 @@ def test_the_file_begins_with_what_the_checkpoint_remembers(tmp_path):
 
 def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):
     folder, whole = RunFolder(tmp_path), os.write
-    with MetricsWriter(folder) as writer:
+    with closing(MetricsWriter(folder)) as writer:
         writer.write("policy", 1, {"loss": 1.0})
 
         def half(handle, content):
@@ -53,10 +54,10 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):
 def test_events_that_cannot_be_written_do_not_end_a_run(tmp_path, monkeypatch):
     said = []
     (tmp_path / "tensorboard").touch()
-    with MetricsWriter(RunFolder(tmp_path)) as writer:
+    with closing(MetricsWriter(RunFolder(tmp_path))) as writer:
         writer.write("policy", 1, {"loss": 1.0})
     (tmp_path / "tensorboard").unlink()
-    with MetricsWriter(RunFolder(tmp_path), on_message=said.append) as writer:
+    with closing(MetricsWriter(RunFolder(tmp_path), on_message=said.append)) as writer:
         writer.write("policy", 1, {"loss": 1.0})
 
         def fail(*_):

@@ -137,7 +137,7 @@ class Algorithm(Generic[Config, State]):
             out: run folder; None names it `runs/TASK-ALGORITHM-seedS`.
             resume: go on with the run in that folder, or start it if there is none; a finished run is shown again.
             callbacks: called with (step, metrics); one that returns True ends training early, and the policy there is
-                is evaluated and reported. See `phyb.training.callbacks`.
+                is evaluated and reported. See `phyb.training.loop.Callback`.
             cache: folder of trained pools; None takes $PHYB_CACHE or the user's cache folder.
             rows_in: "memory"; "disk" for a log that does not fit into it, in files below the cache and the run folder;
                 or "auto", which takes the disk only if the memory free is less than the run needs. The result is the

@@ -18,6 +18,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.data.dataset import Rows
+from phyb.fields import Count, Layers, Positive, Share
 from phyb.networks import gradient_step, move_towards, start_optimizer
 from phyb.policy.actor import Actor, squash
 from phyb.policy.critics import Critics
@@ -32,17 +33,17 @@ ActorObjective = Callable[[Actor, Critics, Array, PRNGKeyArray, Array], tuple[Ar
 class SACConfig:
     """Settings of the online learner; the defaults are those of the SAC paper."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: Layers = (256, 256)
     """Units of each hidden layer of actor and critics. Larger can do more and is slower."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Of actor, critics and temperature. Higher learns faster and may become unstable."""
-    discount: float = 0.99
+    discount: Share = 0.99
     """gamma. Lower cares less about the future and learns faster."""
-    target_rate: float = 5e-3
+    target_rate: Share = 5e-3
     """How far the target critics follow the critics in one update. Lower is steadier and slower."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Rows of one update. Larger is steadier and slower."""
-    initial_temperature: float = 1.0
+    initial_temperature: Positive = 1.0
     """Worth of entropy at the start; it is learned from there on."""
     target_entropy: float | None = None
     """Entropy of the actions, scaled to [-1, 1], that the temperature steers to; None is minus the number of action

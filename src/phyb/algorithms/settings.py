@@ -174,5 +174,4 @@ def check_settings(settings: Settings, base: Settings | None = None) -> None:
             f"ensemble_size: {flat['ensemble_size']}, but the pool has only {flat['pool_size']} models to draw without "
             "repetition; raise pool_size or let draw repeat them"
         )
-    if found:
-        raise UsageError("These settings cannot be used:\n  " + "\n  ".join(found))
+    fields.refuse(found)

@@ -18,13 +18,13 @@ from phyb.collection.settings import CollectConfig
 from phyb.collection.trainer import Record, SACTrainer, sample_actions
 from phyb.data.files import load_log, save_log
 from phyb.errors import DataError, UsageError, memory_errors
-from phyb.fields import difference
+from phyb.fields import check, difference, refuse
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.policy.actor import Actor
 from phyb.storage.files import read_json, remove_leftovers
 from phyb.storage.lock import is_in_use, locked
 from phyb.storage.store import Store
-from phyb.training.config import refuse_other_settings, tell_other_versions
+from phyb.training.job import refuse_other_settings, report_other_versions
 from phyb.training.progress import Stages
 
 CONFIG = "collect.json"
@@ -66,6 +66,7 @@ def collect(
     if seed < 0:
         raise UsageError(f"the seed must be 0 or more, got {seed}")
     config, sac = config or CollectConfig(), sac or SACConfig()
+    refuse([*check(config), *check(sac)])
     store, stages = Store(out), Stages(console)
     if not resume and is_in_use(store.path):
         raise UsageError(
@@ -73,11 +74,11 @@ def collect(
         )
     with (
         Copies(env_id, config.copies) as copies,
-        locked(store.path) as check,
+        locked(store.path) as guard,
         stop_requests(stages.message) as stop,
         memory_errors("Lower --rows, --steps or --copies. What was saved stays: go on with --resume."),
     ):
-        store.guard = check
+        store.guard = guard
         store.start()
         remove_leftovers(store.path)
         _write_or_compare_config(store, copies.task, config, sac, seed, stages)
@@ -120,9 +121,8 @@ class _Collection:
     def run(self) -> None:
         """Record random actions, train, then record policies and replay; existing files are kept."""
         self._write("random", lambda: [self._random_actions()], "uniform random actions", 0)
-        schedule = self.config.schedule(self.task.episode_limit)
-        trainer = SACTrainer(self.copies, self.sac, schedule, self.seed, self.store, self.stop)
-        with self.stages.stage("train", "training     ", schedule.rows(len(schedule.rounds))) as advance:
+        trainer = SACTrainer(self.copies, self.sac, self.config, self.seed, self.store, self.stop)
+        with self.stages.stage("train", "training     ", trainer.rows()) as advance:
             training = trainer.train(advance)
         expert, medium = training.records[-1], self._medium(training.records)
 
@@ -141,9 +141,7 @@ class _Collection:
         self._rollouts.clear()
         so_far = "everything SAC did in training, from its first step {}"
         self._write("medium-replay", replay(medium.round), so_far.format("to the policy of medium"), medium.steps)
-        self._write(
-            "full-replay", replay(training.rounds), so_far.format("to its last"), schedule.rows(training.rounds)
-        )
+        self._write("full-replay", replay(training.rounds), so_far.format("to its last"), trainer.rows())
 
     def _medium(self, records: list[Record]) -> Record:
         found = load_log(self.path("random")).provenance["returns"]
@@ -213,4 +211,4 @@ def _write_or_compare_config(
         raise DataError(f"{store.path / CONFIG}: is damaged, or was written by another version of phyb.")
     lines = difference(same, {name: found.get(name) for name in same})
     refuse_other_settings(store.path, lines)
-    tell_other_versions(content["versions"], found.get("versions"), stages.message)
+    report_other_versions(content["versions"], found.get("versions"), stages.message)

@@ -20,7 +20,7 @@ from phyb.algorithms import sac
 from phyb.algorithms.sac import SACConfig, SACState
 from phyb.collection.copies import Copies, RandomStreams, episode_returns
 from phyb.collection.logs import Recorded
-from phyb.collection.settings import Schedule
+from phyb.collection.settings import CollectConfig
 from phyb.data.dataset import Rows
 from phyb.errors import DataError, DivergenceError
 from phyb.interrupt import StopRequests
@@ -60,29 +60,33 @@ class SACTrainer:
     """Trains SAC in a simulator and keeps everything in a store."""
 
     def __init__(
-        self, copies: Copies, config: SACConfig, schedule: Schedule, seed: int, store: Store, stop: StopRequests
+        self, copies: Copies, sac: SACConfig, config: CollectConfig, seed: int, store: Store, stop: StopRequests
     ) -> None:
         self._copies, self._task = copies, copies.task
-        self._config, self._schedule, self._seed = config, schedule, seed
+        self._sac, self._config, self._seed = sac, config, seed
         self._store, self._stop = store, stop
+        self._rounds = config.rounds(copies.task.episode_limit)
+
+    def rows(self, rounds: int | None = None) -> int:
+        """Rows recorded after a number of rounds, or after all."""
+        return self._copies.count * sum(self._rounds[:rounds])
 
     def train(self, on_progress: Callable[[int, str], None]) -> Training:
         """All rounds, from the newest saved one on; `on_progress` gets (rows so far, newest numbers)."""
-        training, schedule = self._newest(), self._schedule
-        info = ""
-        while training.rounds < len(schedule.rounds):
+        training, info = self._newest(), ""
+        while training.rounds < len(self._rounds):
             self._round(training, lambda rows, info=info: on_progress(rows, info))
             training.rounds += 1
             value = self._evaluate(training.state.actor, training.rounds)
             info = f"return {value:,.1f}"
             self._save(training, value)
-            on_progress(schedule.rows(training.rounds), info)
+            on_progress(self.rows(training.rounds), info)
         return training
 
     def replay(self, training: Training, rounds: int) -> list[Recorded]:
         """What each of the first rounds recorded."""
-        parts = np.split(training.replay, [self._schedule.rows(number + 1) for number in range(rounds)])[:rounds]
-        return [part.reshape(-1, self._schedule.copies, self._task.width) for part in parts]
+        parts = np.split(training.replay, [self.rows(number + 1) for number in range(rounds)])[:rounds]
+        return [part.reshape(-1, self._copies.count, self._task.width) for part in parts]
 
     def actor(self, record: Record) -> Actor:
         """The network of a record."""
@@ -90,27 +94,28 @@ class SACTrainer:
 
     def _fresh(self) -> SACState:
         key = RandomStreams(self._seed, _NETWORKS).key
-        return sac.init(self._config, key, self._task.observation_size, self._task.action_size)
+        return sac.init(self._sac, key, self._task.observation_size, self._task.action_size)
 
     def _round(self, training: Training, on_progress: Callable[[int], None]) -> None:
-        task, schedule, config, replay = self._task, self._schedule, self._config, training.replay
+        task, config, replay = self._task, self._config, training.replay
         random = RandomStreams(self._seed, _ROUND, training.rounds)
-        steps, copies, count = schedule.rounds[training.rounds], schedule.copies, schedule.rows(training.rounds)
+        steps, copies, count = self._rounds[training.rounds], self._copies.count, self.rows(training.rounds)
+        turn = min(config.turn_steps, self._rounds[0])
         self._copies.start(random)
         for step in range(steps):
-            if count < schedule.random_steps:
+            if count < config.random_steps:
                 actions = random.generator.uniform(-1.0, 1.0, (copies, task.action_size))
             else:
                 actions = sample_actions(training.state.actor, random.key, step, self._copies.observations)
             replay[count : count + copies] = self._copies.step(actions)
             count += copies
-            if (step + 1) % schedule.turn == 0:
+            if (step + 1) % turn == 0:
                 self._stop.check()
                 on_progress(count)
-                if count >= schedule.random_steps:
-                    chosen = random.generator.integers(count, size=(schedule.turn * copies, config.batch_size))
+                if count >= config.random_steps:
+                    chosen = random.generator.integers(count, size=(turn * copies, self._sac.batch_size))
                     key = jax.random.fold_in(random.key, steps + step)  # the first `steps` keys draw actions
-                    training.state, metrics = sac.updates(config, training.state, key, self._rows(replay[chosen]))
+                    training.state, metrics = sac.updates(self._sac, training.state, key, self._rows(replay[chosen]))
                     self._check(metrics, count)
 
     def _rows(self, rows: np.ndarray) -> Rows:
@@ -132,11 +137,11 @@ class SACTrainer:
             self._stop.check()
             return sample_actions(actor, random.key, step, observations)
 
-        return float(np.mean(episode_returns(self._copies, self._schedule.evaluation_episodes, random, act)))
+        return float(np.mean(episode_returns(self._copies, self._config.evaluation_episodes, random, act)))
 
     def _save(self, training: Training, value: float) -> None:
         store, rounds = self._store, training.rounds
-        first, last = self._schedule.rows(rounds - 1), self._schedule.rows(rounds)
+        first, last = self.rows(rounds - 1), self.rows(rounds)
         store.save_tree(_name("replay", rounds), {"rows": training.replay[first:last]})
         if all(value > record.value for record in training.records):
             training.records.append(Record(rounds, last, value))
@@ -148,14 +153,14 @@ class SACTrainer:
 
     def _newest(self) -> Training:
         """The newest state that is as it was written, with the replay up to it."""
-        replay = np.zeros((self._schedule.rows(len(self._schedule.rounds)), self._task.width), np.float32)
+        replay = np.zeros((self.rows(), self._task.width), np.float32)
         for name in sorted((name for name in self._store.entries if name.startswith("learner/")), reverse=True):
             about = self._store.about(name)
             if about is not None:
                 state = self._store.load_tree(name, jax.eval_shape(self._fresh))
                 training = Training(state, about["rounds"], replay, [Record(**found) for found in about["records"]])
                 for rounds in range(1, training.rounds + 1):
-                    first, last = self._schedule.rows(rounds - 1), self._schedule.rows(rounds)
+                    first, last = self.rows(rounds - 1), self.rows(rounds)
                     replay[first:last] = self._load(_name("replay", rounds), {"rows": replay[first:last]})["rows"]
                 return training
         return Training(self._fresh(), 0, replay, [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -131,6 +130,4 @@ def _cause(code: int) -> str:
         return f"the process that read it ended early (exit code {code})"
     if -code == signal.SIGPROF:
         return "reading it takes far more computing time than the data it declares"
-    with contextlib.suppress(ValueError):
-        return f"the HDF5 library crashed on it ({signal.Signals(-code).name})"
-    return f"the HDF5 library crashed on it (signal {-code})"
+    return f"the HDF5 library crashed on it ({signal.strsignal(-code)})"

@@ -68,20 +68,17 @@ def _answer(path: str, source: str, with_rows: bool) -> None:
     file = h5py.File(path, "r", locking="best-effort")
     names = [str(name) for name in file]
     if episodes := episodes_in(names):
-        keys, (fields, declared) = EPISODE_KEYS, _episodes(file, episodes, source)
+        keys, fields = EPISODE_KEYS, _episodes(file, episodes, source)
     else:
         keys = find_keys(names, source)
-        found = {field: _checked(file, key, field, source) for field, key in keys.items()}
-        fields = {field: _whole(dataset) for field, (dataset, _) in found.items()}
-        declared = sum(size for _, size in found.values())
-    attributes = _attributes(file, source)
+        fields = {field: _whole(_checked(file, key, field, source)) for field, key in keys.items()}
+    metadata, others = _attributes(file, source)
+    declared = sum(bytes_of(field.shape, field.dtype) for field in fields.values())
     _send({"declared": declared})
     if with_rows:
         _limit(seconds + declared / _DATA_BYTES_PER_SECOND, _BASE_BYTES + 3 * declared)
         for name, field in fields.items():
             _send_array(name, field)
-    metadata = {name: attributes.pop(name) for name in METADATA if name in attributes}
-    others = {name: value for name, value in attributes.items() if not isinstance(value, list)}
     shapes = {name: field.shape for name, field in fields.items()}
     _send({"keys": keys, "shapes": shapes, "metadata": metadata, "attributes": others})
 
@@ -135,49 +132,47 @@ def _whole(dataset: h5py.Dataset) -> Field:
     return Field(dataset.shape, dataset.dtype, pieces)
 
 
-def _episodes(file: h5py.File, episodes: list[str], source: str) -> tuple[dict[str, Field], int]:
-    """The fields of a Minari data set, one group per episode, and the bytes they will take."""
+def _episodes(file: h5py.File, episodes: list[str], source: str) -> dict[str, Field]:
+    """The fields of a Minari data set, one group per episode."""
     parts: dict[str, list[h5py.Dataset]] = {key: [] for key in STORED}
-    declared = 0
     for episode in episodes:
-        lengths = {}
         for key, field in STORED.items():
-            found, size = _checked(file, f"{episode}/{key}", field, source)
-            declared += 2 * size if key == "observations" else size
-            lengths[key] = found.shape[0] - (key == "observations")
-            parts[key].append(found)
+            parts[key].append(_checked(file, f"{episode}/{key}", field, source))
+        lengths = {key: found[-1].shape[0] - (key == "observations") for key, found in parts.items()}
         if len(set(lengths.values())) > 1:
             rows = ", ".join(f"{key} {length}" for key, length in lengths.items())
             advice = "Observations need one row more than the rest; write the data set again"
             raise problem(source, episode, f"has parts of different length (steps: {rows})", advice)
     total = sum(part.shape[0] for part in parts["rewards"])
 
-    def cut(number: int) -> np.ndarray:
+    def joined(read: Callable[..., np.ndarray], key: str, *others: str) -> Field:
+        widths = {part.shape[1:] for part in parts[key]}
+        if len(widths) > 1:
+            raise problem(source, key, "has another width in some episodes", "Store the same columns in each")
+        dtype = np.result_type(*(part.dtype for part in parts[key]))
+        return Field((total, *widths.pop()), dtype, lambda: map(read, *(parts[name] for name in (key, *others))))
+
+    def whole(part: h5py.Dataset) -> np.ndarray:
+        return part[...]
+
+    def cut(truncations: h5py.Dataset, terminations: h5py.Dataset) -> np.ndarray:
         """The last row of an episode ends it, also where the recording was just stopped."""
-        flags = parts["truncations"][number][...].astype(bool)
-        flags[-1:] |= ~parts["terminations"][number][-1:].astype(bool)
+        flags = truncations[...].astype(bool)
+        flags[-1:] |= ~terminations[-1:].astype(bool)
         return flags
 
-    def joined(key: str, read: Callable[[int], np.ndarray]) -> Field:
-        dtype = np.result_type(*(part.dtype for part in parts[key]))
-        shape = parts[key][0].shape[1:]
-        if any(part.shape[1:] != shape for part in parts[key]):
-            raise problem(source, key, "has another width in some episodes", "Store the same columns in each")
-        return Field((total, *shape), dtype, lambda: (read(number) for number in range(len(episodes))))
-
-    fields = {
-        "observations": joined("observations", lambda number: parts["observations"][number][:-1]),
-        "next_observations": joined("observations", lambda number: parts["observations"][number][1:]),
-        "actions": joined("actions", lambda number: parts["actions"][number][...]),
-        "rewards": joined("rewards", lambda number: parts["rewards"][number][...]),
-        "terminated": joined("terminations", lambda number: parts["terminations"][number][...]),
-        "truncated": joined("truncations", cut),
+    return {
+        "observations": joined(lambda part: part[:-1], "observations"),
+        "next_observations": joined(lambda part: part[1:], "observations"),
+        "actions": joined(whole, "actions"),
+        "rewards": joined(whole, "rewards"),
+        "terminated": joined(whole, "terminations"),
+        "truncated": joined(cut, "truncations", "terminations"),
     }
-    return fields, declared
 
 
-def _checked(file: h5py.File, key: str, field: str, source: str) -> tuple[h5py.Dataset, int]:
-    """Open one data set and check its header; gives it and the bytes it will take."""
+def _checked(file: h5py.File, key: str, field: str, source: str) -> h5py.Dataset:
+    """Open one data set and check its header."""
     # Links are checked before they are followed: an external one would open any file its author names.
     parts = key.split("/")
     for name in ("/".join(parts[: depth + 1]) for depth in range(len(parts))):
@@ -191,31 +186,31 @@ def _checked(file: h5py.File, key: str, field: str, source: str) -> tuple[h5py.D
     if dataset.is_virtual or dataset.external:
         raise problem(source, key, "keeps its data in another file", "Store the data in this file")
     stored = dataset.id.get_storage_size()
-    declared = check_declaration(source, field, key, dataset.shape, dataset.dtype, stored)
+    check_declaration(source, field, key, dataset.shape, dataset.dtype, stored)
     if dataset.chunks:
         # A chunk is unpacked whole, however little of it the data set uses.
         check_explained(source, key, bytes_of(dataset.chunks, dataset.dtype), stored)
-    return dataset, declared
+    return dataset
 
 
-def _attributes(file: h5py.File, source: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _attributes(file: h5py.File, source: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes that have a meaning here, and short ones that others have put there."""
+    metadata, others = {}, {}
     for name in file.attrs:
-        known = name in METADATA
         header = file.attrs.get_id(name)
         # Other types, nested ones above all, are where a damaged file can crash the HDF5 library.
         simple = isinstance(header.get_type(), _SIMPLE_TYPES)
-        if not simple or bytes_of(header.shape or (), header.dtype) > _MAX_ATTRIBUTE_BYTES:
-            if known:
+        short = bytes_of(header.shape or (), header.dtype) <= _MAX_ATTRIBUTE_BYTES
+        value = _plain(file.attrs[name]) if simple and short else None
+        if name in METADATA:
+            if value is None:
                 raise problem(source, name, "is not a short text or array of numbers", "Write it again")
-            continue
-        value = _plain(file.attrs[name])
-        if value is None or (not known and isinstance(value, str) and len(value) > _MAX_FOREIGN_TEXT):
-            continue
-        if name in ("env_id", "provenance") and not isinstance(value, str):
-            raise problem(source, name, f"is {value!r:.80}, not text", "Store text, or leave it out")
-        found[name] = value
-    return found
+            if name in ("env_id", "provenance") and not isinstance(value, str):
+                raise problem(source, name, f"is {value!r:.80}, not text", "Store text, or leave it out")
+            metadata[name] = value
+        elif isinstance(value, int | float) or (isinstance(value, str) and len(value) <= _MAX_FOREIGN_TEXT):
+            others[name] = value
+    return metadata, others
 
 
 def _plain(value: Any) -> Any:
@@ -224,8 +219,6 @@ def _plain(value: Any) -> Any:
         value = value.reshape(-1)[0]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, str | bool | int | float):
-        return value
-    return value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "iufb" else None
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist() if value.dtype.kind in "iufb" else None
+    return value if isinstance(value, str) else None

@@ -27,13 +27,7 @@ KEYS = {
 }
 """Each field of the schema and the data set of an episode it is taken from."""
 _EPISODE = re.compile(r"episode_(\d+)")
-STORED = {
-    "observations": "observations",
-    "actions": "actions",
-    "rewards": "rewards",
-    "terminations": "terminated",
-    "truncations": "truncated",
-}
+STORED = {key: field for field, key in KEYS.items() if field != "next_observations"}
 """The data sets of an episode, and the field that each is checked as."""
 
 

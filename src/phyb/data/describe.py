@@ -78,16 +78,11 @@ def describe(log: Log, source: str = "log") -> Description:
     low, high = log.action_low.astype(np.float64), log.action_high.astype(np.float64)
     near = _AT_BOUND * (high - low)
     at_bounds = (log.actions <= low + near) | (log.actions >= high - near)
-    actions = [
-        ActionColumn(
-            **dataclasses.asdict(_column(name, log.actions[:, i])),
-            bound_low=float(low[i]),
-            bound_high=float(high[i]),
-            share_at_bounds=float(at_bounds[:, i].mean()),
-        )
-        for i, name in enumerate(log.names("actions"))
-    ]
-    observations = [_column(name, log.observations[:, i]) for i, name in enumerate(log.names("observations"))]
+    names, share = log.names("actions"), at_bounds.mean(axis=0)
+    actions = (
+        ActionColumn(*_spread(name, log.actions[:, i]), float(low[i]), float(high[i]), float(share[i]))
+        for i, name in enumerate(names)
+    )
     lengths = log.episode_lengths()
     return Description(
         source=source,
@@ -100,9 +95,11 @@ def describe(log: Log, source: str = "log") -> Description:
         terminated=int(log.terminated.sum()),
         truncated=int((log.truncated & ~log.terminated).sum()),
         unfinished=int(not (log.terminated[-1] or log.truncated[-1])),
-        observations=tuple(observations),
+        observations=tuple(
+            Column(*_spread(*each)) for each in zip(log.names("observations"), log.observations.T, strict=True)
+        ),
         actions=tuple(actions),
-        rewards=_column("reward", log.rewards),
+        rewards=Column(*_spread("reward", log.rewards)),
         episode_length=_quantiles(lengths),
         episode_return=_quantiles(log.episode_returns()),
         share_of_actions_at_bounds=float(at_bounds.mean()),
@@ -125,13 +122,34 @@ def render(description: Description, console: Console) -> None:
     facts.add_row("actions at a bound", f"{d.share_of_actions_at_bounds:.1%}")
     console.print(facts)
     console.print()
-    console.print(_episode_table(d))
-    console.print(_observation_table(d))
-    console.print(_action_table(d))
-    console.print(_findings_text(d.findings))
+    episodes = _table("Episodes", [*d.episode_length])
+    episodes.add_row("length", *map(_number, d.episode_length.values()))
+    episodes.add_row("return", *map(_number, d.episode_return.values()))
+    observations, actions = (
+        _table(title, ["min", "mean", "std", "max"]) for title in ("Observations and rewards", "Actions")
+    )
+    for table in (observations, actions):
+        table.add_column("spread", no_wrap=True, min_width=BINS, style="cyan")
+    actions.add_column("bounds", justify="right")
+    actions.add_column("at them", justify="right", no_wrap=True)
+    for column in (*d.observations, d.rewards):
+        observations.add_row(*_cells(column))
+    for column in d.actions:
+        bounds = f"[{_number(column.bound_low)}, {_number(column.bound_high)}]"
+        actions.add_row(*_cells(column), Text(bounds), f"{column.share_at_bounds:.1%}")
+    for table in (episodes, observations, actions):
+        console.print(table)
+    for finding in d.findings:
+        style = "yellow" if finding.severity == "warning" else "blue"
+        place = finding.field if finding.row is None else f"{finding.field}, row {finding.row:,}"
+        explained = (f"{place}: {finding.message}. ", (f"{finding.advice}.", "dim"))
+        console.print(Text.assemble((f"{finding.severity}: ", style), *explained))
+    if not d.findings:
+        console.print(Text("Nothing suspicious found.", style="green"))
 
 
-def _column(name: str, values: Float[np.ndarray, " rows"]) -> Column:
+def _spread(name: str, values: Float[np.ndarray, " rows"]) -> tuple[str, float, float, float, float, tuple[int, ...]]:
+    """The fields of a `Column`."""
     values = values.astype(np.float64)
     low, high = float(values.min()), float(values.max())
     # A range too narrow for distinct bin edges, or none at all, is one full bin.
@@ -140,38 +158,12 @@ def _column(name: str, values: Float[np.ndarray, " rows"]) -> Column:
         histogram = np.histogram(values, BINS, (low, high))[0].tolist()
     else:
         histogram = [len(values), *[0] * (BINS - 1)]
-    return Column(name, low, float(values.mean()), float(values.std()), high, tuple(histogram))
+    return name, low, float(values.mean()), float(values.std()), high, tuple(histogram)
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:
     points = np.quantile(values.astype(np.float64), list(QUANTILES.values()))
     return {**dict(zip(QUANTILES, points.tolist(), strict=True)), "mean": float(values.mean())}
-
-
-def _episode_table(d: Description) -> Table:
-    table = _table("Episodes", [*d.episode_length])
-    table.add_row("length", *(_number(value) for value in d.episode_length.values()))
-    table.add_row("return", *(_number(value) for value in d.episode_return.values()))
-    return table
-
-
-def _observation_table(d: Description) -> Table:
-    table = _table("Observations and rewards", ["min", "mean", "std", "max"])
-    table.add_column("spread", no_wrap=True, min_width=BINS, style="cyan")
-    for column in (*d.observations, d.rewards):
-        table.add_row(*_cells(column))
-    return table
-
-
-def _action_table(d: Description) -> Table:
-    table = _table("Actions", ["min", "mean", "std", "max"])
-    table.add_column("spread", no_wrap=True, min_width=BINS, style="cyan")
-    table.add_column("bounds", justify="right")
-    table.add_column("at them", justify="right", no_wrap=True)
-    for column in d.actions:
-        bounds = f"[{_number(column.bound_low)}, {_number(column.bound_high)}]"
-        table.add_row(*_cells(column), Text(bounds), f"{column.share_at_bounds:.1%}")
-    return table
 
 
 def _table(title: str, columns: list[str]) -> Table:
@@ -187,19 +179,6 @@ def _cells(column: Column) -> list[str]:
     heights = np.sqrt(np.array(column.histogram) / max(column.histogram))
     bars = "".join(_BARS[int(np.ceil(height * (len(_BARS) - 1)))] for height in heights)
     return [escape(column.name), *map(_number, (column.low, column.mean, column.std, column.high)), bars]
-
-
-def _findings_text(findings: tuple[Finding, ...]) -> Text:
-    if not findings:
-        return Text("Nothing suspicious found.", style="green")
-    text = Text()
-    for finding in findings:
-        style = "yellow" if finding.severity == "warning" else "blue"
-        place = finding.field if finding.row is None else f"{finding.field}, row {finding.row:,}"
-        text.append(f"{finding.severity}: ", style=style)
-        text.append(f"{place}: {finding.message}. ").append(f"{finding.advice}.\n", style="dim")
-    text.rstrip()
-    return text
 
 
 def _number(value: float) -> str:

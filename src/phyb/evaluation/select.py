@@ -23,8 +23,9 @@ from phyb.data.log import Log
 from phyb.errors import UsageError
 from phyb.evaluation.advice import advice
 from phyb.evaluation.belief_return import belief_returns
-from phyb.evaluation.fitted_q import FittedQConfig, check_fit, fit_q, steps_of_fit
+from phyb.evaluation.fitted_q import FittedQConfig, fit_q, steps_of_fit
 from phyb.evaluation.in_training import belief_episodes
+from phyb.fields import check, refuse
 from phyb.policy.policy import Policy
 from phyb.training.progress import Stages
 from phyb.training.records import number
@@ -81,7 +82,7 @@ def select_policies(
         DataError: the log found is not theirs, or a file is damaged.
     """
     fit, stages = fit or FittedQConfig(), Stages(console)
-    check_fit(fit)
+    refuse(check(fit))
     if episodes is not None and episodes < 1:
         raise UsageError(f"episodes: found {episodes}, must be 1 or more.")
     options = {"cache": cache, "console": console}

@@ -12,8 +12,8 @@ from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.algorithms.settings import Settings, preset
 from phyb.errors import UsageError
 from phyb.fields import Changes, difference, flat
-from phyb.training.config import refuse_other_settings
 from phyb.training.folder import RunFolder
+from phyb.training.job import refuse_other_settings
 
 
 @dataclasses.dataclass(frozen=True)

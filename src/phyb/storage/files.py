@@ -131,7 +131,7 @@ def _explain(error: OSError, path: Path) -> str:
         folder = next(folder for folder in path.absolute().parents if folder.is_dir())
         return f"the disk is full ({shutil.disk_usage(folder).free / 2**20:,.0f} MiB free). Make room, then go on."
     said = error.strerror or str(error) or type(error).__name__
-    return f"{said}. Check the disk, the folder and its rights, or choose another folder."
+    return f"{said}. Check the folder, its rights and the disk."
 
 
 def _sync(path: Path) -> None:

@@ -71,10 +71,8 @@ def examine(path: str | os.PathLike[str]) -> Diagnosis:
     else:
         notes.append(problem)
         state = "damaged" if folder.manifest.is_file() else "missing"
-        files = [
-            FileFinding(MANIFEST, state, "no checksums"),
-            *(_try_to_read(folder, name) for name in _present(folder)),
-        ]
+        files = [FileFinding(MANIFEST, state, "no checksums")]
+        files += [_try_to_read(folder, name) for name in _files(folder)[0]]
     return Diagnosis(files, _usable(folder, files, problem is None), notes)
 
 
@@ -97,21 +95,19 @@ def render(diagnosis: Diagnosis, console: Console, name: str) -> None:
 def _compare(folder: RunFolder) -> list[FileFinding]:
     found = []
     for name, entry in sorted(folder.entries.items()):
-        state = folder.state(name)
-        detail = f"{entry.size:,} bytes, checksum agrees"
-        if state == "damaged":
-            size = folder.path.joinpath(name).stat().st_size
-            detail = f"found {size:,} bytes, written were {entry.size:,}" if size != entry.size else "checksum differs"
-        elif state == "missing":
-            detail = f"{entry.size:,} bytes were written"
-        elif entry.grows:
-            newer = folder.path.joinpath(name).stat().st_size - entry.size
-            detail += f"; {newer:,} newer bytes" if newer else ""
+        state, path = folder.state(name), folder.path / name
+        newer = path.stat().st_size - entry.size if state != "missing" else 0
+        detail = {
+            "fine": f"{entry.size:,} bytes, checksum agrees" + (f"; {newer:,} newer bytes" if newer else ""),
+            "damaged": f"{newer:+,} bytes to the {entry.size:,} written" if newer else "checksum differs",
+            "missing": f"{entry.size:,} bytes were written",
+        }[state]
         found.append(FileFinding(name, state, detail))
-    for name in _present(folder):
+    names, extras = _files(folder)
+    for name in names:
         if name not in folder.entries:
             found.append(FileFinding(name, "unlisted", "was being written when the run stopped, or put here by hand"))
-    return found + _extras(folder)
+    return found + [FileFinding(name, "extra", "not needed to go on; no checksum") for name in extras]
 
 
 def _try_to_read(folder: RunFolder, name: str) -> FileFinding:
@@ -126,20 +122,18 @@ def _try_to_read(folder: RunFolder, name: str) -> FileFinding:
     return FileFinding(name, "readable", "no checksum to compare with")
 
 
-def _all_files(folder: RunFolder) -> list[str]:
-    names = (path.relative_to(folder.path).as_posix() for path in folder.path.rglob("*") if path.is_file())
-    return sorted(name for name in names if name not in (MANIFEST, LOCK) and not Path(name).name.endswith(".tmp"))
-
-
-def _present(folder: RunFolder) -> list[str]:
-    return [name for name in _all_files(folder) if not name.startswith(_EXTRAS)]
-
-
-def _extras(folder: RunFolder) -> list[FileFinding]:
-    names = {
-        f"{name.split('/')[0]}/" if "/" in name else name for name in _all_files(folder) if name.startswith(_EXTRAS)
-    }
-    return [FileFinding(name, "extra", "not needed to go on; no checksum") for name in sorted(names)]
+def _files(folder: RunFolder) -> tuple[list[str], list[str]]:
+    """The files that a manifest should list, and the rest, where a folder counts as one."""
+    names, extras = [], set()
+    for path in folder.path.rglob("*"):
+        name = path.relative_to(folder.path).as_posix()
+        if not path.is_file() or name in (MANIFEST, LOCK) or name.endswith(".tmp"):
+            continue
+        if name.startswith(_EXTRAS):
+            extras.add("".join(name.partition("/")[:2]))
+        else:
+            names.append(name)
+    return sorted(names), sorted(extras)
 
 
 def _manifest_problem(folder: RunFolder) -> str | None:
@@ -170,17 +164,14 @@ def _usable(folder: RunFolder, files: list[FileFinding], listed: bool) -> list[s
             sentences.append(f"The policy cannot be used: {error}")
     elif any(file.name in POLICY_FILES for file in files):
         sentences.append("The policy cannot be used; --resume writes it again from the last checkpoint.")
-    if "result.json" in good and good.issuperset(POLICY_FILES):
-        sentences.append("The run is finished.")
-        return sentences
-    if not listed:
-        return sentences
     checkpoints = sorted(name for name in good if name.startswith("checkpoints/"))
-    if checkpoints:
+    if good.issuperset(("result.json", *POLICY_FILES)):
+        sentences.append("The run is finished.")
+    elif listed and checkpoints:
         step = int(Path(checkpoints[-1]).stem.removeprefix("step-"))
         sentences.append(f"The same command with --resume goes on from update {step:,}.")
-    elif any(name.startswith(f"{POOL_FILES}/") for name in good):
+    elif listed and any(name.startswith(f"{POOL_FILES}/") for name in good):
         sentences.append("The same command with --resume goes on with the pool; members trained so far are kept.")
-    else:
+    elif listed:
         sentences.append("The same command with --resume starts again; a finished pool is found in the cache.")
     return sentences

@@ -39,11 +39,9 @@ class RunFolder(Store):
 
     @property
     def finished(self) -> bool:
-        """Whether the run is done: result and policy, and where models were judged their diagnostics, are there and as
-        they were written.
-        """
-        judged = {"diagnostics.json"} & self.entries.keys()
-        return self.vouches("result.json", *judged, *POLICY_FILES)
+        """Whether the run is done: result and policy, and diagnostics if there are any, are as they were written."""
+        diagnostics = {"diagnostics.json"} & self.entries.keys()
+        return self.vouches("result.json", *diagnostics, *POLICY_FILES)
 
     def read_config(self) -> dict[str, Any]:
         """The run's config.json; a folder without one is not a run."""
@@ -63,7 +61,12 @@ class RunFolder(Store):
         Raises:
             DataError: the folder holds a run that cannot be gone on with.
         """
-        if self._format() < FORMAT_VERSION:
+        if self.manifest.exists():
+            _ = self.entries  # refuses a manifest that cannot be used
+            written = read_json(self.manifest)["format"]
+        else:
+            written = self.read_config()["format"] if self.config.is_file() else FORMAT_VERSION
+        if written < FORMAT_VERSION:
             raise DataError(
                 f"{self.path}: was written by an earlier version of phyb, with which this one cannot go on. It can be "
                 "used with phyb evaluate and phyb report; to train, start again with another --out."
@@ -76,13 +79,6 @@ class RunFolder(Store):
             name = path.relative_to(self.path).as_posix()
             if name not in self.entries:
                 self.drop(name)
-
-    def _format(self) -> int:
-        """The format the folder was written in; this version's for an empty one."""
-        if self.manifest.exists():
-            _ = self.entries  # refuses a manifest that cannot be used
-            return read_json(self.manifest)["format"]
-        return self.read_config()["format"] if self.config.is_file() else FORMAT_VERSION
 
     def save_checkpoint(
         self, state: Any, about: Mapping[str, Any], *, scheduled: bool = True, keep: int = 1, keep_best: int = 0
@@ -108,8 +104,7 @@ class RunFolder(Store):
         )
         kept = {current, *regular[-keep:], *best[:keep_best]} if current in regular else {current, *regular}
         outdated = [name for name in notes if name not in kept]
-        if outdated:
-            self.drop(*outdated)
+        self.drop(*outdated)
 
     def checkpoint_files(self) -> list[Path]:
         """Checkpoints, oldest first."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from phyb.errors import DataError, MissingExtraError, UsageError
 from phyb.storage.files import read_json
-from phyb.training.callbacks import Callback
+from phyb.training.loop import Callback
 
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 _MODULES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,12 +18,19 @@ from phyb.algorithms.problem import Problem
 from phyb.algorithms.settings import TrainingConfig
 from phyb.errors import CallbackError, DataError, DivergenceError, InterruptedRunError
 from phyb.interrupt import Pieces, StopRequests
-from phyb.training.callbacks import Callback, wants_to_stop
 from phyb.training.folder import RunFolder
 from phyb.training.metrics import MetricsWriter
 
 State = TypeVar("State")
 Evaluate = Callable[[Any, int], dict[str, Any]]
+Callback = Callable[[int, Mapping[str, Any]], Any]
+"""Called with (step, metrics) after every line about the policy in metrics.jsonl.
+
+`metrics["stage"]` is "policy" for means over the last `log_every` updates, and "evaluation" for an evaluation.
+Returning True stops the run: training ends with this update, and the policy it has is evaluated and reported as any
+other; result.json says `stopped_at`. Anything else that is returned is ignored. Lines that were written before a run
+was resumed are not heard again.
+"""
 
 
 class Outcome(NamedTuple, Generic[State]):
@@ -65,7 +73,7 @@ def optimize(
         preface: lines (stage, step, metrics) that the metrics file begins with.
         progress: called with (step, newest evaluation) now and then.
         stop: asked between pieces of work.
-        callbacks: hear every line of metrics and every evaluation, see `phyb.training.callbacks`.
+        callbacks: hear every line of metrics and every evaluation, see `Callback`.
         on_message: called with sentences for the user.
     """
     key = jax.random.key(seed)
@@ -103,14 +111,14 @@ def optimize(
         )
         saved = at.step
 
-    with MetricsWriter(folder, text, on_message) as metrics:
+    with contextlib.closing(MetricsWriter(folder, text, on_message)) as metrics:
         if found is None:
             for line in preface:
                 metrics.write(*line)
 
         def record(stage: str, numbers: Mapping[str, Any]) -> None:
             line = metrics.write(stage, at.step, numbers)
-            at.stopped |= wants_to_stop(callbacks, at.step, line)
+            at.stopped |= _wants_to_stop(callbacks, at.step, line)
 
         def updates(count: int) -> None:
             nonlocal state, sums
@@ -142,6 +150,27 @@ def optimize(
             if saved != at.step:
                 save(metrics, scheduled=False)
             raise
+
+
+def _wants_to_stop(callbacks: Sequence[Callback], step: int, metrics: Mapping[str, Any]) -> bool:
+    """Call all of them; whether any returned True.
+
+    Raises:
+        CallbackError: one of them raised; the message names it.
+    """
+    answers = []
+    for callback in callbacks:
+        try:
+            answers.append(callback(step, dict(metrics)))
+        except InterruptedRunError:
+            raise
+        except Exception as error:  # whatever a user's function may raise
+            name = getattr(callback, "__qualname__", type(callback).__qualname__)
+            raise CallbackError(
+                f"The callback {name} failed at update {step:,} ({type(error).__name__}: {error}). Everything so far "
+                "is saved; mend it and go on with resume."
+            ) from error
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 @dataclasses.dataclass

@@ -24,10 +24,11 @@ class MetricsWriter:
     is what the checkpoint holds, whatever happened to the file since.
     """
 
-    def __init__(self, folder: RunFolder, begin: bytes = b"", on_message: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, begin: bytes = b"", on_message: Callable[[str], None] = lambda text: None
+    ) -> None:
         self.text = bytearray(begin)
-        self._path = folder.metrics
-        self._on_message = on_message
+        self._path, self._on_message = folder.metrics, on_message
         folder.guard()
         write_bytes(self._path, begin)
         with storage_errors(self._path):
@@ -46,19 +47,13 @@ class MetricsWriter:
                 self._write_events(stage, step, plain)
             except OSError as error:  # a convenience must not end a run
                 self._close_events()
-                if self._on_message is not None:
-                    self._on_message(f"TensorBoard events are no longer written ({error}).")
+                self._on_message(f"TensorBoard events are no longer written ({error}).")
         return {"stage": stage, **plain}
 
     def sync(self) -> None:
         """Make sure that what was written survives a power loss."""
         with storage_errors(self._path):
             os.fsync(self._handle)
-
-    def close(self) -> None:
-        """Finish both files."""
-        os.close(self._handle)
-        self._close_events()
 
     def _write_events(self, stage: str, step: int, plain: Mapping[str, Any]) -> None:
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
@@ -76,11 +71,10 @@ class MetricsWriter:
                 self._events.close()
         self._events = None
 
-    def __enter__(self) -> MetricsWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def close(self) -> None:
+        """Finish both files."""
+        os.close(self._handle)
+        self._close_events()
 
 
 def _open_events(folder: Path) -> Any:
