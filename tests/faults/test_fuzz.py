@@ -201,7 +201,7 @@ def test_shapes_beyond_all_memory_are_refused(tmp_path, shape):
         load_tree(write_safetensors(tmp_path / "a.safetensors", {"x": entry}), {"x": jnp.zeros(2)})
 
 
-@pytest.mark.parametrize("note", ["9" * 5000, "[" * 100_000, "[]", "3", "", '{"a": 1, "a": 2}', '{"a": "\\ud800"}'])
+@pytest.mark.parametrize("note", ["9" * 5000, "[" * 100_000, "[]", "3", "", '{"a": "\\ud800"}'])
 def test_notes_that_cannot_be_worked_with_are_refused(tmp_path, note):
     safetensors.numpy.save_file({"x": np.zeros(2)}, tmp_path / "a", metadata={"about": note})
     with pytest.raises(DataError, match="not written by phyb"):
