@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from phyb.algorithms.problem import Problem
 from phyb.data.dataset import Rows
-from phyb.errors import DivergenceError, UsageError
-from phyb.fields import Count, Layers, Share, check
+from phyb.errors import DivergenceError
+from phyb.fields import Count, Layers, Share, check, refuse
 from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import MLP, Standardizer, gradient_step, move_towards, start_optimizer
 from phyb.policy.policy import Policy
@@ -139,7 +139,7 @@ def fit_q(
         UsageError: a setting that no fit could use.
         DivergenceError: the fit produced numbers that are not finite.
     """
-    check_fit(config)
+    refuse(check(config))
     steps = steps_of_fit(config, problem)
     config = dataclasses.replace(config, fit_steps=steps)
     state = _start(config, key, problem.observation_size + problem.action_size)
@@ -177,16 +177,6 @@ def steps_of_fit(config: FittedQConfig, problem: Problem) -> int:
         return config.fit_steps
     reach = problem.horizon if problem.discount == 1.0 else min(1.0 / (1.0 - problem.discount), problem.horizon)
     return round(max(_LEAST_STEPS, _TIME_CONSTANTS * reach) / config.fit_target_rate)
-
-
-def check_fit(config: FittedQConfig) -> None:
-    """Refuse settings that no fit could use.
-
-    Raises:
-        UsageError: names the setting, what was found, and what it may be.
-    """
-    if found := check(config):
-        raise UsageError("These settings cannot be used:\n  " + "\n  ".join(found))
 
 
 def _optimizer(config: FittedQConfig) -> optax.GradientTransformation:
