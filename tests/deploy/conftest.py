@@ -14,9 +14,8 @@ from phyb.networks import Standardizer
 from phyb.policy.actor import Actor
 from phyb.policy.policy import Policy
 from phyb.storage.store import Store
-from phyb.training.config import write_or_compare_config
 from phyb.training.folder import POLICY_FILES, RunFolder
-from phyb.training.job import Job
+from phyb.training.job import Job, write_or_compare_config
 from phyb.training.progress import Stages
 from phyb.training.rows import BUILT_IN, open_log
 
@@ -31,10 +30,10 @@ def run(tmp_path_factory, linear_pool):
     folder, algorithm = RunFolder(place / "run"), load("mopo")(**OPTIONS)
     log = open_log(BUILT_IN, algorithm, 0, "memory", place)
     choice = choose_task(ENV_ID)
-    ends, settings = termination.resolve("auto", choice.task), algorithm.settings
+    ends = termination.resolve("auto", choice.task)
     folder.open()
     stages = Stages(QUIET)
-    job = Job(BUILT_IN, algorithm, log, choice, ends, None, None, settings, 0, folder, stages, StopRequests())
+    job = Job(BUILT_IN, algorithm, log, choice, ends, None, 0, folder, stages, StopRequests())
     write_or_compare_config(job)
     actor, units = Actor(jax.random.key(0), 3, 1, (8,)), Standardizer.fit(jnp.asarray(log.observations))
     Policy(actor, units, -jnp.ones(1), jnp.ones(1)).save(folder.policy)

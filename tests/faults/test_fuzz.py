@@ -98,12 +98,13 @@ def test_the_checksum_of_forged_object_headers_is_that_of_the_library(tmp_path):
         "[" * 100_000,
         "[" * 200 + "]" * 200,
         '{"a":' * 200 + "1" + "}" * 200,
+        '{"a": 1, "a": 2}',
         '"\\ud800"',
         '[{"\\udfff": 1}]',
         "\ufeff{}",
         " " * (8 * 2**20 + 1),
     ],
-    ids=["digits", "digits inside", "open", "deep list", "deep object", "half", "half name", "mark", "large"],
+    ids=["digits", "digits inside", "open", "deep list", "deep object", "twice", "half", "half name", "mark", "large"],
 )
 def test_json_that_cannot_be_worked_with_is_refused(tmp_path, text):
     (tmp_path / "a.json").write_text(text, encoding="utf-8")

@@ -90,13 +90,13 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON that can be worked with and written again: no half characters, no bottomless nesting.
+    """JSON that can be worked with and written again: no name twice, no half characters, no bottomless nesting.
 
     Raises:
         ValueError: it is not JSON, or not of this kind.
     """
     try:
-        content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+        content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     _check_json(content)
@@ -148,6 +148,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name in it is given twice")
+    return content
 
 
 def _check_json(content: Any, depth: int = 0) -> None:
