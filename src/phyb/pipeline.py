@@ -12,7 +12,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ from phyb.report.page import write_report
 from phyb.report.tables import pool_table
 from phyb.storage.files import read_json, write_json
 from phyb.storage.lock import is_in_use, locked
-from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
+from phyb.training.folder import POLICY_FILES, RunFolder
 from phyb.training.job import Job, write_or_compare_config
 from phyb.training.loggers import LoggerName, check_logger, listening
 from phyb.training.loop import Callback, Outcome, optimize
@@ -56,7 +58,6 @@ from phyb.training.rows import (
     log_origin,
     move_rows,
     open_log,
-    removed_afterwards,
     show_memory,
     with_rewards,
 )
@@ -106,8 +107,9 @@ def fit(
         locked(folder.path) as check,
         stop_requests(stages.message) as stop,
         memory_errors(_MEMORY_ADVICE),
-        removed_afterwards(folder.rows),
+        contextlib.ExitStack() as at_the_end,
     ):
+        at_the_end.callback(shutil.rmtree, folder.rows, ignore_errors=True)  # made again when they are needed
         folder.guard = check
         folder.open()
         stages.seconds |= _seconds_before(folder)
@@ -242,7 +244,7 @@ def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[HoldoutCheck]]:
     """
     config, learn = job.settings.pool, job.termination.rule == "learned"
     assert config is not None, "this algorithm needs a pool"
-    keeping = Keeping(job.folder, POOL_FILES, job.settings.training.pool_checkpoint_seconds, job.stop)
+    keeping = Keeping(job.folder, job.settings.training.pool_checkpoint_seconds, job.stop)
     with job.stages.stage("pool", "pool  ", config.pool_size * config.model_steps) as advance:
 
         def progress(done: int, total: int, loss: float) -> None:

@@ -1,3 +1,5 @@
+from contextlib import closing
+
 import counting
 import jax
 import numpy as np
@@ -15,7 +17,7 @@ def still(observations, step):
 
 @pytest.fixture
 def copies():
-    with Copies(counting.ENV_ID, 2) as copies:
+    with closing(Copies(counting.ENV_ID, 2)) as copies:
         yield copies
 
 
@@ -62,7 +64,7 @@ def test_chance_is_settled_by_seed_and_piece():
 
 
 def test_copies_get_seeds_of_their_own_and_a_reset_brings_everything_back():
-    with Copies("Pendulum-v1", 3) as copies:
+    with closing(Copies("Pendulum-v1", 3)) as copies:
         copies.start(RandomStreams(0))
         assert len({tuple(row) for row in copies.observations.tolist()}) == 3
         rows = [copies.step(np.ones((3, 1))) for _ in range(5)]
@@ -103,6 +105,6 @@ def test_what_cannot_be_recorded_is_refused(env_id, message):
 
 
 def test_episode_limits_come_from_the_registry(task):
-    with Copies("Pendulum-v1", 1) as pendulum:
+    with closing(Copies("Pendulum-v1", 1)) as pendulum:
         assert pendulum.task.episode_limit == 200
     assert task.episode_limit is None

@@ -1,3 +1,5 @@
+from contextlib import closing
+
 import counting
 import numpy as np
 import pytest
@@ -10,13 +12,13 @@ counting.register()
 
 
 def recorded(rows):
-    with Copies(counting.ENV_ID, 2) as copies:
+    with closing(Copies(counting.ENV_ID, 2)) as copies:
         return record(copies, rows, RandomStreams(0), lambda rows, step: np.full((2, 2), -0.5), lambda rows: None)
 
 
 @pytest.fixture(scope="module")
 def task():
-    with Copies(counting.ENV_ID, 2) as copies:
+    with closing(Copies(counting.ENV_ID, 2)) as copies:
         return copies.task
 
 

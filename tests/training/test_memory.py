@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from phyb.algorithms.registry import load
+from phyb.data.formats import LogHeader
 from phyb.errors import MemoryShortError
 from phyb.training import memory
 from phyb.training.memory import Need, available, check, estimate, line
@@ -14,7 +15,7 @@ GIB = 2**30
 
 
 def of(rows=100_000, observations=11, actions=3, on_disk=False, name="phyb", preset="cpu", **changes):
-    return estimate(rows, observations, actions, load(name)(preset=preset, **changes), on_disk=on_disk)
+    return estimate(LogHeader(rows, observations, actions), load(name)(preset=preset, **changes), on_disk=on_disk)
 
 
 def test_more_rows_columns_and_members_need_more():

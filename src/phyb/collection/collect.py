@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -73,7 +74,7 @@ def collect(
             f"{store.path}: already exists. Add --resume to go on with it, or choose another folder with --out."
         )
     with (
-        Copies(env_id, config.copies) as copies,
+        contextlib.closing(Copies(env_id, config.copies)) as copies,
         locked(store.path) as guard,
         stop_requests(stages.message) as stop,
         memory_errors("Lower --rows, --steps or --copies. What was saved stays: go on with --resume."),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import gymnasium
@@ -76,7 +75,7 @@ class RandomStreams:
 
 
 class Copies:
-    """Copies of an environment stepped together; a context manager that closes them.
+    """Copies of an environment stepped together.
 
     They are made once, since some simulators are slow and noisy to make. A reset with seeds must bring everything back,
     as Gymnasium asks of environments: then nothing passes from one stage to the next.
@@ -95,12 +94,8 @@ class Copies:
             raise
         self.observations = np.zeros((count, self.task.observation_size), np.float32)
 
-    def __enter__(self) -> Copies:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close them."""
         self._env.close()
 
     def start(self, random: RandomStreams) -> None:

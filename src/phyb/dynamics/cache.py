@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -121,37 +120,23 @@ def cached_pool(
     key = pool_key(log, config, seed, learn_termination)
     if rows_in is not None and len(split_rows(log, config.holdout_fraction, seed)[1]) > MOST_HOLDOUT_ROWS:
         key += "-part"  # checked on a part of the hold-out: not the pool of the same log in memory
-    store = Store(folder / "pools" / key)
+    store, found = Store(folder / "pools" / key), None
     try:
         about = store.about(_POOL)
         if about is not None:
-            found = Found(store.load_tree(_POOL, _blank(log, config)), _read_curve(about), trained=False)
-            if keeping is not None:
-                keeping.clear()
-            return found
-    except DataError:  # damaged: trained again
+            curve = [HoldoutCheck.read(check) for check in about["curve"]]
+            found = Found(store.load_tree(_POOL, _blank(log, config)), curve, trained=False)
+    except (DataError, KeyError, TypeError, ValueError, OverflowError):  # damaged: trained again
         shutil.rmtree(store.path, ignore_errors=True)
         store = Store(store.path)
-    options = {"learn_termination": learn_termination, "progress": progress, "keeping": keeping, "rows_in": rows_in}
-    pool, curve = fit_pool(log, config, seed, **options)
-    about = {
-        "settings": dataclasses.asdict(config),
-        "seed": seed,
-        "log": dict(log.provenance),
-        "rows": len(log),
-        "curve": curve,
-    }
-    try:
-        store.save_tree(_POOL, pool, about)
-    except StorageError as error:
-        return Found(pool, curve, trained=True, not_kept=error)
+    if found is None:
+        options = {"learn_termination": learn_termination, "progress": progress, "keeping": keeping, "rows_in": rows_in}
+        found = Found(*fit_pool(log, config, seed, **options), trained=True)
+        about = {"settings": dataclasses.asdict(config), "seed": seed, "log": dict(log.provenance), "rows": len(log)}
+        try:
+            store.save_tree(_POOL, found.pool, {**about, "curve": found.curve})
+        except StorageError as error:
+            return dataclasses.replace(found, not_kept=error)
     if keeping is not None:
         keeping.clear()
-    return Found(pool, curve, trained=True)
-
-
-def _read_curve(about: dict[str, Any]) -> list[HoldoutCheck]:
-    try:
-        return [HoldoutCheck.read(check) for check in about["curve"]]
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"a kept pool has no learning curve ({error})") from error
+    return found

@@ -31,6 +31,9 @@ from phyb.interrupt import Pieces, StopRequests
 from phyb.networks import gradient_step, select, start_optimizer
 from phyb.storage.store import Store
 
+POOL_FILES = "pool"
+"""The folder of a store where a pool in training is kept until it is finished."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PoolConfig:
@@ -113,8 +116,6 @@ class Keeping:
     """Where a pool in training is kept, so that it can be gone on with, and who may stop it."""
 
     store: Store
-    folder: str = "pool"
-    """Files go below this folder of the store."""
     seconds: float = 30.0
     """Time between saved states of the group in training."""
     stop: StopRequests = dataclasses.field(default_factory=StopRequests)
@@ -122,7 +123,7 @@ class Keeping:
 
     def clear(self) -> None:
         """Delete everything kept."""
-        self.store.drop(*(name for name in self.store.entries if name.startswith(f"{self.folder}/")))
+        self.store.drop(*(name for name in self.store.entries if name.startswith(f"{POOL_FILES}/")))
 
 
 def fit_pool(
@@ -155,7 +156,7 @@ def fit_pool(
     checks = -(-config.model_steps // config.model_check_every)
     total, finished, curve, groups = config.pool_size * checks * config.model_check_every, 0, [], []
     for first in range(0, config.pool_size, config.members_at_once):
-        group = _Group(f"{first:04d}", _start(keys[first : first + config.members_at_once], sizes, config), keeping)
+        group = _Group(first, _start(keys[first : first + config.members_at_once], sizes, config), keeping)
         members = group.state.best_nll.shape[0]
 
         def on_progress(group: _Group = group, members: int = members, before: int = finished) -> None:
@@ -176,7 +177,9 @@ def fit_pool(
             done = finished + members * group.checks * config.model_check_every
             losses = (float(jnp.mean(loss)) for loss in (group.state.best_nll, group.state.best_moving_nll))
             group.curve.append(HoldoutCheck(done // config.pool_size, *losses))
-        group.finish()
+        if not group.finished:
+            group.finished = True
+            group.save()
         finished += members * group.checks * config.model_check_every
         curve += group.curve
         groups.append((group.state.best, group.state.best_nll))
@@ -187,31 +190,20 @@ def fit_pool(
 class _Group:
     """Members trained side by side: their state, how far they are, and how they are kept."""
 
-    def __init__(self, name: str, state: MemberState, keeping: Keeping | None) -> None:
-        self.state = state
-        self.checks = 0
+    def __init__(self, first: int, state: MemberState, keeping: Keeping | None) -> None:
+        self.state, self.checks, self.finished = state, 0, False
         self.curve: list[HoldoutCheck] = []
-        self._keeping = keeping
+        self._keeping, self._saved_at = keeping, time.monotonic()
         self._pieces = Pieces(keeping.stop if keeping is not None else None)
-        self._name = "" if keeping is None else f"{keeping.folder}/members-{name}.safetensors"
-        self._saved_at = time.monotonic()
-        self._is_finished = False
-        if keeping is not None:
-            with contextlib.suppress(DataError):  # kept by other settings or another version: trained again
-                self._load(keeping.store)
-
-    def _load(self, store: Store) -> None:
-        about = store.about(self._name)
-        if about is None:
-            return
-        kept = store.load_tree(self._name, self.state)
-        try:
-            checks, finished = int(about["checks"]), bool(about["finished"])
-            curve = [HoldoutCheck.read(check) for check in about["curve"]]
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"{self._name}: does not say how far it is ({error}).") from error
-        self.state, self.checks, self.curve = kept, checks, curve
-        self._is_finished = finished
+        self._name = f"{POOL_FILES}/members-{first:04d}.safetensors"
+        # What was kept by other settings or another version is passed over.
+        with contextlib.suppress(DataError, KeyError, TypeError, ValueError, OverflowError):
+            about = keeping.store.about(self._name) if keeping is not None else None
+            if keeping is not None and about is not None:
+                checks, curve = int(about["checks"]), [HoldoutCheck.read(check) for check in about["curve"]]
+                finished = bool(about["finished"])
+                self.state = keeping.store.load_tree(self._name, state)
+                self.checks, self.curve, self.finished = checks, curve, finished
 
     def advance(self, train: Rows, config: PoolConfig, done_weight: float, on_progress: Callable[[], None]) -> None:
         """Train up to the next check; a request to stop saves the state first."""
@@ -219,30 +211,21 @@ class _Group:
         def work(count: int) -> None:
             self.state = jax.block_until_ready(_steps(self.state, train, jnp.asarray(count), config, done_weight))
             on_progress()
-            self._save_sometimes()
+            if self._keeping is not None and time.monotonic() - self._saved_at >= self._keeping.seconds:
+                self.save()
 
         try:
             self._pieces.run((self.checks + 1) * config.model_check_every - int(self.state.steps[0]), work)
         except InterruptedRunError:
-            self._save()
+            self.save()
             raise
 
-    def _save_sometimes(self) -> None:
-        if self._keeping is not None and time.monotonic() - self._saved_at >= self._keeping.seconds:
-            self._save()
-
-    def finish(self) -> None:
-        """Keep the finished members."""
-        if not self._is_finished:
-            self._is_finished = True
-            self._save()
-
-    def _save(self) -> None:
-        if self._keeping is None:
-            return
-        about = {"checks": self.checks, "curve": self.curve, "finished": self._is_finished}
-        self._keeping.store.save_tree(self._name, self.state, about)
-        self._saved_at = time.monotonic()
+    def save(self) -> None:
+        """Keep the state, if it is to be kept."""
+        if self._keeping is not None:
+            about = {"checks": self.checks, "curve": self.curve, "finished": self.finished}
+            self._keeping.store.save_tree(self._name, self.state, about)
+            self._saved_at = time.monotonic()
 
 
 def _optimizer(config: PoolConfig) -> optax.GradientTransformation:

@@ -20,14 +20,8 @@ MODELS: Registry[type[DynamicsModel]] = Registry(
 )
 """What `PoolConfig.model` may name."""
 
-
-def register_model(name: str, home: str | type[DynamicsModel]) -> None:
-    """Make a dynamics model of one's own known by a name: its class, or where that is, "package.module:Class".
-
-    Raises:
-        UsageError: the name stands for another model.
-    """
-    MODELS.register(name, home)
+register_model = MODELS.register
+"""Make a dynamics model of one's own known by a name: its class, or where that is, "package.module:Class"."""
 
 
 def make_model(

@@ -25,14 +25,8 @@ ACTORS: Registry[type[BaseActor]] = Registry(
 )
 """The kinds in policy.json. Those made from `Actor` can be chosen as `--actor`."""
 
-
-def register_actor(name: str, home: str | type[BaseActor]) -> None:
-    """Make an actor of one's own known by a name: its class, or where that is, "package.module:Class".
-
-    Raises:
-        UsageError: the name stands for another actor.
-    """
-    ACTORS.register(name, home)
+register_actor = ACTORS.register
+"""Make an actor of one's own known by a name: its class, or where that is, "package.module:Class"."""
 
 
 def make_actor(name: str, key: PRNGKeyArray, observations: int, actions: int, hidden: Sequence[int]) -> Actor:

@@ -10,6 +10,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from phyb.dynamics.fit import POOL_FILES
 from phyb.errors import DataError, LaterFormatError, PhybError
 from phyb.policy.policy import load_policy
 from phyb.storage.files import read_json
@@ -17,7 +18,7 @@ from phyb.storage.lock import NAME as LOCK
 from phyb.storage.lock import owner
 from phyb.storage.store import FORMAT_VERSION, LOST, MANIFEST, inside
 from phyb.storage.trees import load_arrays
-from phyb.training.folder import POLICY_FILES, POOL_FILES, RunFolder
+from phyb.training.folder import POLICY_FILES, RunFolder
 
 State = Literal["fine", "readable", "damaged", "missing", "unlisted", "extra"]
 _STYLES = {"fine": "green", "readable": "green", "damaged": "bold red", "missing": "bold red", "unlisted": "yellow"}

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 
 import jax
 
+from phyb.dynamics.fit import POOL_FILES
 from phyb.errors import DataError
 from phyb.storage.files import read_json, remove_leftovers
 from phyb.storage.store import FORMAT_VERSION, Store, check_format
 
 State = TypeVar("State")
 POLICY_FILES = ("policy/policy.json", "policy/policy.safetensors")
-POOL_FILES = "pool"
-"""Where a pool in training is kept until it is finished."""
 
 
 class RunFolder(Store):

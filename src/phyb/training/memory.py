@@ -10,6 +10,8 @@ from typing import Any
 import jax
 
 from phyb.algorithms.base import Algorithm
+from phyb.data.formats import LogHeader
+from phyb.data.log import Log
 from phyb.dynamics.fit import PoolConfig
 from phyb.dynamics.registry import make_model
 from phyb.dynamics.rows import MOST_HOLDOUT_ROWS
@@ -41,23 +43,16 @@ class Need:
         return f"{parts_text}, {_format(self.total)} in all"
 
 
-def estimate(
-    rows: int, observation_size: int, action_size: int, algorithm: Algorithm[Any, Any], *, on_disk: bool
-) -> Need:
-    """The memory a run needs, within a factor of about two.
+def estimate(log: Log | LogHeader, algorithm: Algorithm[Any, Any], *, on_disk: bool) -> Need:
+    """The memory that a run on a log needs, within a factor of about two.
 
     Rows: the log itself; beside it, for the pool, three sets of standardised inputs and targets and one of float64
     changes; for the policy, the rows on the device and a temporary copy. On disk none of these counts.
     Networks: six copies of the parameters of the members in training (model, best, gradient, two moments, update), and
     what the hidden layers hold of a batch, or of the hold-out, at one time; then what the algorithm says it needs.
-
-    Args:
-        rows: rows of the log.
-        observation_size: numbers in one observation.
-        action_size: numbers in one action.
-        algorithm: the algorithm with its settings.
-        on_disk: whether the rows stay on disk.
     """
+    rows = log.rows if isinstance(log, LogHeader) else len(log)
+    observation_size, action_size = log.observation_size, log.action_size
     pool = algorithm.settings.pool
     networks, finished = (0, 0) if pool is None else _pool(rows, observation_size, action_size, pool, on_disk)
     if pool is not None and algorithm.asks_about_log:

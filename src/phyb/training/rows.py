@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +14,7 @@ from phyb.algorithms.base import Algorithm
 from phyb.data.collect import collect_liquidation
 from phyb.data.disk import log_on_disk, put_on_disk
 from phyb.data.files import LogFiles, load_log, log_files, log_header
-from phyb.data.formats import names_log
+from phyb.data.formats import LogHeader, names_log
 from phyb.data.log import Log
 from phyb.envs import rewards
 from phyb.envs.liquidation import ENV_ID
@@ -129,31 +127,19 @@ def load_rows(
         MemoryShortError: rows in memory are asked for, and cannot fit.
     """
     header = None if rows_in == "disk" else log_header(path)
-    shape = None if header is None else (header.rows, header.observation_size, header.action_size)
-    if rows_in == "disk" or (rows_in == "auto" and shape is not None and _is_too_large(*shape, algorithm)):
+    if rows_in == "disk" or (rows_in == "auto" and header is not None and _is_too_large(header, algorithm)):
         return log_on_disk(path, cache / "rows", waiting=waiting)
-    if shape is not None:
-        check(estimate(*shape, algorithm, on_disk=False), available(), on_disk=False)
+    if header is not None:
+        check(estimate(header, algorithm, on_disk=False), available(), on_disk=False)
     return load_log(path)
 
 
 def move_rows(log: Log, rows_in: RowsIn, algorithm: Algorithm[Any, Any], folder: Path) -> Log:
     """A log that came whole into memory, moved to disk below the run's `folder` if that is asked for or needed."""
-    if log.on_disk or rows_in == "memory":
-        return log
-    if rows_in == "auto" and not _is_too_large(len(log), log.observation_size, log.action_size, algorithm):
+    if log.on_disk or rows_in == "memory" or (rows_in == "auto" and not _is_too_large(log, algorithm)):
         return log
     folder.joinpath("log").mkdir(parents=True, exist_ok=True)
     return put_on_disk(log, folder / "log")
-
-
-@contextlib.contextmanager
-def removed_afterwards(folder: Path) -> Iterator[None]:
-    """Remove what a run has put into a folder, however the run ends: it is made again when it is needed."""
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def show_memory(log: Log, algorithm: Algorithm[Any, Any], stages: Stages) -> None:
@@ -162,16 +148,14 @@ def show_memory(log: Log, algorithm: Algorithm[Any, Any], stages: Stages) -> Non
     Raises:
         MemoryShortError: it cannot fit.
     """
-    need = estimate(len(log), log.observation_size, log.action_size, algorithm, on_disk=log.on_disk)
-    free = available()
-    where = "  rows on disk, " if log.on_disk else "  "
-    stages.console.print(where + line(need, free), style="dim", highlight=False, soft_wrap=True)
+    need, free = estimate(log, algorithm, on_disk=log.on_disk), available()
+    where = "rows on disk, " if log.on_disk else ""
+    stages.console.print(f"  {where}{line(need, free)}", style="dim", highlight=False, soft_wrap=True)
     warning = check(need, free, on_disk=log.on_disk)
     if warning is not None:
         stages.warn(warning)
 
 
-def _is_too_large(rows: int, observation_size: int, action_size: int, algorithm: Algorithm[Any, Any]) -> bool:
+def _is_too_large(log: Log | LogHeader, algorithm: Algorithm[Any, Any]) -> bool:
     free = available()
-    need = estimate(rows, observation_size, action_size, algorithm, on_disk=False)
-    return free is not None and need.total > free
+    return free is not None and estimate(log, algorithm, on_disk=False).total > free
