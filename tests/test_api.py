@@ -106,7 +106,11 @@ def _plain(leaf):
 
 def test_the_task_comes_from_the_log_and_not_from_its_name(tmp_path):
     phyb.save_log(collect_liquidation(500, 0), tmp_path / "ant-hopper-medium.npz")
-    run = phyb.BC(**TINY).fit(tmp_path / "ant-hopper-medium.npz", out=tmp_path / "run", console=QUIET)
+    with pytest.raises(phyb.UsageError, match="transitions: 500, has no effect here: the log given is used whole"):
+        phyb.BC(**TINY).fit(tmp_path / "ant-hopper-medium.npz", out=tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
+    algorithm = phyb.BC(**{name: value for name, value in TINY.items() if name != "transitions"})
+    run = algorithm.fit(tmp_path / "ant-hopper-medium.npz", out=tmp_path / "run", console=QUIET)
     assert run.config["resolved"]["task"] == "liquidation"
     assert "env_id" in run.config["resolved"]["task_by"]
     assert run.result["mean_return"] is None  # no simulator was asked for

@@ -260,7 +260,8 @@ def test_a_log_without_a_simulator_is_judged_under_the_belief_only(tmp_path):
     file = tmp_path / "trading.npz"
     log = dataclasses.replace(collect_liquidation(500, 0), env_id=None)
     phyb.save_log(log, file)
-    run = phyb.train(file, settings=TINY, out=tmp_path / "run", cache=tmp_path, console=QUIET)
+    settings = TINY.with_changes(transitions=TrainingConfig.transitions)
+    run = phyb.train(file, settings=settings, out=tmp_path / "run", cache=tmp_path, console=QUIET)
     assert run.result["mean_return"] is None
     assert run.result["belief_is_lower_bound"] is None
     assert np.isfinite(run.result["belief_return"])

@@ -26,6 +26,7 @@ from phyb.algorithms.base import Algorithm
 from phyb.algorithms.problem import Problem, cache_predictions, make_problem, prediction_bytes
 from phyb.algorithms.registry import find
 from phyb.algorithms.settings import Settings, dataset_of
+from phyb.algorithms.settings import preset as find_preset
 from phyb.data.files import LogFiles
 from phyb.data.log import Log
 from phyb.data.validate import validate
@@ -39,7 +40,7 @@ from phyb.envs.liquidation import ENV_ID
 from phyb.envs.tasks import choose_task
 from phyb.errors import DataError, UsageError, memory_errors
 from phyb.evaluation.in_training import evaluate_in_training, final_evaluation
-from phyb.fields import flat
+from phyb.fields import flat, refuse
 from phyb.interrupt import StopRequests, stop_requests
 from phyb.policy.registry import ACTORS
 from phyb.report.page import write_report
@@ -95,6 +96,9 @@ def fit(
     algorithm = algorithm.for_task(choice.task, dataset or dataset_of(choice.task, recorded))
     settings = algorithm.settings
     _find_classes(settings)
+    usual = find_preset(algorithm.preset, type(algorithm), choice.task).training.transitions
+    if str(data) != BUILT_IN and settings.training.transitions != usual:
+        refuse([f"transitions: {settings.training.transitions}, has no effect here: the log given is used whole"])
     stages = Stages(console)
     name = _name_of(data)
     folder = RunFolder(out if out is not None else Path("runs") / f"{name}-{algorithm.name}-seed{seed}")
@@ -136,12 +140,7 @@ def fit(
 
 
 def train(
-    data: LogFiles | Log,
-    algorithm: str = "phyb",
-    *,
-    settings: Any = None,
-    preset: str = "cpu",
-    **options: Any,
+    data: LogFiles | Log, algorithm: str = "phyb", *, settings: Any = None, preset: str = "cpu", **options: Any
 ) -> Run:
     """Train an algorithm that is found by its name, see `phyb algorithms`, or as package.module:Class.
 

@@ -235,6 +235,13 @@ def test_a_setting_has_its_effect_beside_another_one():
     assert (agent.step_size_rule, agent.step_size) == ("fixed", 0.3)
 
 
+@pytest.mark.parametrize(("name", "value"), [("discount", 0.5), ("reward", "math:sqrt")])
+def test_what_cloning_makes_no_use_of_is_refused(name, value):
+    with pytest.raises(UsageError, match=f"{name}: {value}, has no effect here: the algorithm makes no use of it"):
+        preset("cpu", "bc").with_changes(**{name: value})
+    assert getattr(preset("cpu", "cql").with_changes(**{name: value}).training, name) == value
+
+
 def test_settings_about_models_are_refused_where_there_are_none():
     with pytest.raises(UsageError, match="accept_poor_pool: True, has no effect here: there is no pool_size"):
         preset("cpu", "bc").with_changes(accept_poor_pool=True)

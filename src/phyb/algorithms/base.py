@@ -231,6 +231,11 @@ class AlgorithmConfig:
     """Share of its learning rate that the actor has left at the end of the run, after half a cosine. 1 keeps it
     constant, 0 lets the policy come to rest."""
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Settings of a run that this algorithm makes no use of."""
+        return ()
+
 
 @dataclasses.dataclass(frozen=True)
 class CriticConfig(AlgorithmConfig):

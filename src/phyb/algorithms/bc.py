@@ -30,6 +30,11 @@ from phyb.policy.registry import make_actor
 class BCConfig(AlgorithmConfig):
     """Settings of behaviour cloning."""
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Whoever imitates asks no reward what an action was worth."""
+        return ("discount", "reward")
+
 
 PRESETS = {
     "cpu": {

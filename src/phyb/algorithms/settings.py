@@ -169,6 +169,10 @@ def check_settings(settings: Settings, base: Settings | None = None) -> None:
         UsageError: names every setting, what was found, and what it may be.
     """
     found, flat = fields.check(settings, base), fields.flat(settings)
+    usual = flat if base is None else fields.flat(base)
+    for name in getattr(settings.agent, "without_effect", ()):
+        if flat[name] != usual[name]:
+            found.append(f"{name}: {flat[name]}, has no effect here: the algorithm makes no use of it")
     if flat.get("draw") == "distinct" and flat["ensemble_size"] > flat["pool_size"]:
         found.append(
             f"ensemble_size: {flat['ensemble_size']}, but the pool has only {flat['pool_size']} models to draw without "
