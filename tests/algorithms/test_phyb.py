@@ -177,7 +177,7 @@ def test_what_the_pool_says_about_the_log_is_asked_once(problem):
 def test_targets_from_remembered_predictions_are_those_of_the_models(start, problem):
     algorithm = PhyB(dataclasses.replace(CONFIG, real_target="belief"), steps=10)
     assert algorithm.asks_about_log
-    target = jax.jit(algorithm._real_target)
+    target = jax.jit(algorithm._logged_target)
     chosen = jnp.arange(40)
     rows, told = problem.take(chosen), cache_predictions(problem).predictions_on(chosen)
     assert told is not None
@@ -191,7 +191,7 @@ def test_targets_from_remembered_predictions_are_those_of_the_models(start, prob
 
 def test_terminal_rows_do_not_bootstrap_and_truncated_rows_do(algorithm, start, problem):
     raised = eqx.tree_at(lambda v: v.network.biases[-1], start.target_value, jnp.full(1, 7.0, jnp.float32))
-    target = algorithm._real_target(jax.random.key(0), start._replace(target_value=raised), problem, problem.rows)
+    target = algorithm._logged_target(jax.random.key(0), start._replace(target_value=raised), problem, problem.rows)
     rows = jax.device_get(problem.rows)
     bootstrap = DISCOUNT * np.asarray(raised(problem.standardizer(rows.next_observations)))
     assert rows.terminated.any()

@@ -11,7 +11,7 @@ from two_sides import CONFIG, world_of_two_sides
 
 from phyb.algorithms.phyb import PhyB
 from phyb.algorithms.problem import make_problem
-from phyb.algorithms.rollback import SHARED_ERROR, evidence, gains, member_returns, verdict
+from phyb.algorithms.rollback import GAIN, LOSS, SHARED_ERROR, evidence, gains, member_returns
 from phyb.belief.backup import BeliefConfig
 from phyb.data.log import Log
 from phyb.networks import SlowAverage
@@ -62,8 +62,8 @@ def test_gains_are_those_of_the_new_policy_in_whole_episodes(problem):
     [([1.0, 1.2, 0.8], 1), ([-1.0, -1.2, -0.8], -1), ([1.0, -1.2, 0.1], 0), ([1.0, 2.0, 0.2], 0), ([0.0, 0.0, 0.0], 0)],
 )
 def test_members_are_witnesses(gains, expected):
-    gained, lost = verdict(evidence(jnp.asarray(gains), jnp.zeros(3)))
-    assert bool(gained) - bool(lost) == expected
+    found = float(evidence(jnp.asarray(gains), jnp.zeros(3)))
+    assert (found > GAIN) - (found < LOSS) == expected
 
 
 def test_evidence_is_in_standard_errors():

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phyb.data.dataset import make_dataset
+from phyb.data.log import Log
 from phyb.policy.actor import Actor, squash
 from phyb.policy.cloning import clone, fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
@@ -97,13 +99,16 @@ def test_fitted_returns_are_the_values_of_state_and_of_action():
     rng = np.random.default_rng(1)
     observations, actions = rng.uniform(-1, 1, (2, 3000, 1)).astype(np.float32)
     returns = 50.0 + 10.0 * observations[:, 0] + 5.0 * actions[:, 0]
-    columns = [jnp.asarray(column) for column in (observations, actions, returns)]
+    ends, bound = np.ones(3000, bool), np.ones(1, np.float32)  # each row is an episode
+    log = Log(observations, actions, returns, observations, ends, ~ends, -bound, bound)
+    dataset = make_dataset(log, discount=1.0, horizon=1)
     keys = jax.random.split(jax.random.key(2), 3)
     networks = Critics(keys[0], 1, 1, (32,)), ValueNetwork(keys[1], 1, (32,))
     critics, value = jax.jit(
-        lambda: fit_returns(keys[2], *networks, *columns, steps=1500, learning_rate=1e-2, batch_size=128)
+        lambda: fit_returns(keys[2], *networks, dataset, steps=1500, learning_rate=1e-2, batch_size=128)
     )()
-    q, v = critics(observations, actions), value(observations)
+    inputs = dataset.standardizer(jnp.asarray(observations))
+    q, v = (values * dataset.reward_scale for values in (critics(inputs, dataset.rows.actions), value(inputs)))
     assert np.sqrt(np.mean((q - returns) ** 2)) < 1.0
     # The state alone does not tell the action, whose mean is 0.
     assert np.sqrt(np.mean((v - 50.0 - 10.0 * observations[:, 0]) ** 2)) < 1.0

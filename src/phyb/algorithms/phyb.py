@@ -12,7 +12,7 @@ One update, in the order of the code:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
 import jax
@@ -31,7 +31,7 @@ from phyb.belief.backup import Belief, backup, follow
 from phyb.belief.metrics import belief_metrics
 from phyb.data.dataset import Rows
 from phyb.dynamics.pool import Prediction
-from phyb.networks import SlowAverage, Value, gradient_step, move_towards, select, start_optimizer
+from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
 from phyb.policy.actor import Actor
 from phyb.policy.cloning import fit_returns
 from phyb.policy.critics import Critics, ValueNetwork
@@ -64,7 +64,7 @@ class PhyBState(NamedTuple):
 
 
 class PhyB(Algorithm[PhyBConfig, PhyBState]):
-    """The algorithm with its settings; `init`, `update`, `policy` are pure functions of what they are given."""
+    """Values under a pessimistic belief, improvement by mirror steps around a slow reference policy."""
 
     name = "phyb"
     config_class = PhyBConfig
@@ -73,15 +73,15 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
     tasks = TASKS
 
     def setup(self) -> None:
-        """The optimisers, and the policy improvement."""
+        """The policy improvement, and the optimisers; critics keep their full rate through the evaluation phase."""
         config, total_steps = self.config, self.total_steps
-        start, final = float(config.evaluation_steps), config.final_learning_rate
 
-        def schedule(rate: float, first: float) -> optax.Schedule:
-            return optax.linear_schedule(rate, rate * final, max(total_steps - int(first), 1), int(first))
+        def adam(rate: float, begin: int) -> optax.GradientTransformation:
+            last = rate * config.final_learning_rate
+            return optax.adam(optax.linear_schedule(rate, last, max(total_steps - begin, 1), begin))
 
-        self._actor_optimizer = optax.adam(schedule(config.actor_learning_rate, 0.0))
-        self.critic_optimizer = optax.adam(schedule(config.critic_learning_rate, start))
+        self._actor_optimizer = adam(config.actor_learning_rate, 0)
+        self._critic_optimizer = adam(config.critic_learning_rate, config.evaluation_steps)
         self.improvement = PolicyImprovement(config, total_steps)
 
     @property
@@ -98,27 +98,17 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
     def init(self, key: PRNGKeyArray, problem: Problem) -> PhyBState:
         """Fresh networks, the actor cloned from the log, rollouts at logged states."""
         cfg, obs, act = self.config, problem.observation_size, problem.action_size
+        batch_size = max(cfg.real_batch_size, START_BATCH)
         actor_key, critic_key, value_key, clone_key, chain_key, key = jax.random.split(key, 6)
         actor = make_actor(cfg.actor, actor_key, obs, act, cfg.policy_hidden)
         if cfg.clone_steps:
-            batch_size = max(cfg.real_batch_size, START_BATCH)
             actor = clone_log(clone_key, actor, problem, cfg, batch_size).with_spread(cfg.clone_spread)
         norm = cfg.critic_layer_norm
         critics = Critics(critic_key, obs, act, cfg.policy_hidden, count=cfg.critics, layer_norm=norm)
         value = ValueNetwork(value_key, obs, cfg.policy_hidden, layer_norm=norm)
         if cfg.return_steps:
-            critics, value = fit_returns(
-                jax.random.fold_in(clone_key, 1),
-                critics,
-                value,
-                problem.rows.observations,
-                problem.rows.actions,
-                problem.returns,
-                steps=cfg.return_steps,
-                learning_rate=1e-3,
-                batch_size=max(cfg.real_batch_size, START_BATCH),
-                standardizer=problem.standardizer,
-            )
+            returns_key, steps = jax.random.fold_in(clone_key, 1), cfg.return_steps
+            critics, value = fit_returns(returns_key, critics, value, problem, steps=steps, batch_size=batch_size)
         return PhyBState(
             actor=actor,
             reference=SlowAverage.start(actor),
@@ -127,7 +117,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
             value=value,
             target_value=value,
             actor_optimizer=start_optimizer(self._actor_optimizer, actor),
-            critic_optimizer=start_optimizer(self.critic_optimizer, (critics, value)),
+            critic_optimizer=start_optimizer(self._critic_optimizer, (critics, value)),
             step_size=jnp.full((), cfg.step_size, jnp.float32),
             incumbent=Incumbent.start(actor),
             rollouts=problem.sample(chain_key, cfg.rollouts).observations,
@@ -140,28 +130,36 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         """The policy to evaluate and deploy: the mean action of the slow reference."""
         return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
 
+    def before_evaluation(self, state: PhyBState, problem: Problem) -> PhyBState:
+        """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
+        if not self.config.rollback:
+            return state
+        fresh = lambda actor: {"actor_optimizer": start_optimizer(self._actor_optimizer, actor)}  # noqa: E731
+        return rolled_back(state, problem, self.config.belief, 0.0, self.total_steps, fresh)
+
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""
-        cfg = self.config
-        keys = jax.random.split(state.key, 7)
-        logged = problem.draw(keys[1], cfg.real_batch_size)
-        real = problem.take(logged)
-        states = jnp.concatenate([real.observations, state.rollouts])
-        observations = problem.standardizer(states)
-        split = cfg.real_batch_size
-        weight = jnp.concatenate(
-            [
-                jnp.full(split, cfg.real_fraction / split),
-                jnp.full(cfg.rollouts, (1.0 - cfg.real_fraction) / cfg.rollouts),
-            ]
-        )
-        step = self.improvement(keys[2], keys[3], state, observations, real, weight)
-        imagined, belief = self._backup(keys[4], state, problem, state.rollouts, step.rollout_actions)
-        rollouts, age, chosen = self._advance(keys[5], state, problem, imagined, belief)
+        cfg, split = self.config, self.config.real_batch_size
+        key, row_key, *improve_keys, backup_key, follow_key, target_key = jax.random.split(state.key, 7)
 
-        real_target = self._real_target(keys[6], state, problem, real, problem.predictions_on(logged))
-        targets = jnp.clip(jnp.concatenate([real_target, belief.target]), problem.value_low, problem.value_high)
-        actions = jnp.concatenate([real.actions, step.rollout_actions])
+        # 1. Logged rows, and after them, from `split` on, the states of the rollouts.
+        chosen = problem.draw(row_key, split)
+        logged = problem.take(chosen)
+        observations = problem.standardizer(jnp.concatenate([logged.observations, state.rollouts]))
+        each_logged, each_imagined = cfg.real_fraction / split, (1.0 - cfg.real_fraction) / cfg.rollouts
+        weight = jnp.concatenate([jnp.full(split, each_logged), jnp.full(cfg.rollouts, each_imagined)])
+
+        # 2. The policy improvement at all of these states.
+        step = self.improvement(*improve_keys, state, observations, logged, weight)
+
+        # 3. What the belief says about the rollouts: targets, and where they go on.
+        imagined, belief = self._backup(backup_key, state, problem, state.rollouts, step.rollout_actions)
+        rollouts, age, followed = self._advance(follow_key, state, problem, imagined, belief)
+        logged_target = self._logged_target(target_key, state, problem, logged, problem.predictions_on(chosen))
+        targets = jnp.clip(jnp.concatenate([logged_target, belief.target]), problem.value_low, problem.value_high)
+
+        # 4. One gradient step of everything that learns.
+        actions = jnp.concatenate([logged.actions, step.rollout_actions])
 
         def critic_loss(networks: tuple[Critics, ValueNetwork]) -> tuple[Array, Array]:
             critics, value = networks
@@ -170,23 +168,32 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
             v_error = jnp.sum(weight * (value(observations) - step.value) ** 2)
             return q_error + v_error, jnp.stack([q_error, v_error, jnp.mean(jnp.std(q, axis=0))])
 
-        gradient, measured = jax.grad(critic_loss, has_aux=True)((state.critics, state.value))
+        networks = (state.critics, state.value)
+        gradient, measured = jax.grad(critic_loss, has_aux=True)(networks)
         (critics, value), critic_optimizer = gradient_step(
-            self.critic_optimizer, gradient, state.critic_optimizer, (state.critics, state.value)
+            self._critic_optimizer, gradient, state.critic_optimizer, networks
         )
-        after = self.step_actor(state, step.loss)._replace(
+        gradient = jax.grad(step.loss)(state.actor)
+        actor, actor_optimizer = gradient_step(self._actor_optimizer, gradient, state.actor_optimizer, state.actor)
+        if cfg.evaluation_steps:
+            actor = select(state.step >= cfg.evaluation_steps, actor, state.actor)
+        after = PhyBState(
+            actor=actor,
+            reference=state.reference.towards(actor, cfg.reference_rate),
             critics=critics,
             target_critics=move_towards(state.target_critics, critics, cfg.target_rate),
             value=value,
             target_value=move_towards(state.target_value, value, cfg.target_rate),
+            actor_optimizer=actor_optimizer,
             critic_optimizer=critic_optimizer,
             step_size=step.step_size,
+            incumbent=state.incumbent,
             rollouts=rollouts,
             rollout_age=age,
-            key=keys[0],
+            key=key,
             step=state.step + 1,
         )
-        metrics = belief_metrics(cfg.belief, imagined, belief, chosen, problem.reward_scale) | {
+        metrics = belief_metrics(cfg.belief, imagined, belief, followed, problem.reward_scale) | {
             "divergence": jnp.mean(step.divergence),
             "step_size": step.step_size,
             "critic_loss": measured[0],
@@ -195,30 +202,9 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
             "q_logged": jnp.mean(targets[:split]) * problem.reward_scale,
             "rollout_age": jnp.mean(age.astype(jnp.float32)),
             "trust_region_scale": state.incumbent.trust_region_scale,
-            "actor_std": jnp.mean(jnp.exp(after.actor(observations).log_std)),
+            "actor_std": jnp.mean(jnp.exp(actor(observations).log_std)),
         }
         return after, metrics
-
-    def step_actor(self, state: PhyBState, loss: Callable[[Actor], Array]) -> PhyBState:
-        """The state after one step of the actor down a loss, and of the reference after it."""
-        cfg = self.config
-        actor, optimizer = gradient_step(
-            self._actor_optimizer, jax.grad(loss)(state.actor), state.actor_optimizer, state.actor
-        )
-        if cfg.evaluation_steps:
-            actor = select(state.step >= cfg.evaluation_steps, actor, state.actor)
-        return state._replace(
-            actor=actor,
-            reference=state.reference.towards(actor, cfg.reference_rate),
-            actor_optimizer=optimizer,
-        )
-
-    def before_evaluation(self, state: PhyBState, problem: Problem) -> PhyBState:
-        """With rollback, go back to the incumbent if the models agree that the reference has lost against it."""
-        if not self.config.rollback:
-            return state
-        fresh = lambda actor: {"actor_optimizer": start_optimizer(self._actor_optimizer, actor)}  # noqa: E731
-        return rolled_back(state, problem, self.config.belief, 0.0, self.total_steps, fresh)
 
     def _backup(
         self,
@@ -229,31 +215,33 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         actions: Array,
         predictions: Prediction | None = None,
     ) -> tuple[Imagined, Belief]:
+        """What a fresh draw of models says about (state, action) rows, and their weights."""
         value, rank_value = problem.bounded(state.target_value), None
         if self.config.value_estimator == "direct":
-            key, key_value = jax.random.split(key)
-
-            def direct(critics: Critics) -> Value:
-                return problem.bounded(lambda rows: self.improvement.direct_value(key_value, state, critics, rows))
-
-            value, rank_value = direct(state.target_critics), direct(state.critics)
+            key, value_key = jax.random.split(key)
+            value, rank_value = (
+                problem.bounded(functools.partial(self.improvement.direct_value, value_key, state, critics))
+                for critics in (state.target_critics, state.critics)
+            )
         world, known = problem.learned_world(), {"rank_value": rank_value, "predictions": predictions}
         return backup(key, self.config.belief, world, value, problem.discount, observations, actions, **known)
 
-    def _real_target(
-        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, real: Rows, predictions: Prediction | None = None
+    def _logged_target(
+        self, key: PRNGKeyArray, state: PhyBState, problem: Problem, logged: Rows, predictions: Prediction | None = None
     ) -> Array:
+        """The critics' target on logged rows: by the logged successor, or the belief about state and action."""
         if self.config.real_target == "belief":
-            return self._backup(key, state, problem, real.observations, real.actions, predictions)[1].target
-        successor = state.target_value(problem.standardizer(real.next_observations))
-        return real.rewards + problem.discount * (1.0 - real.terminated) * successor
+            return self._backup(key, state, problem, logged.observations, logged.actions, predictions)[1].target
+        successor = state.target_value(problem.standardizer(logged.next_observations))
+        return logged.rewards + problem.discount * (1.0 - logged.terminated) * successor
 
     def _advance(
         self, key: PRNGKeyArray, state: PhyBState, problem: Problem, imagined: Imagined, belief: Belief
     ) -> tuple[Array, Array, Array]:
-        key_follow, key_start = jax.random.split(key)
-        successor, _, alive, chosen = follow(key_follow, self.config.belief, imagined, belief.weights)
+        """The rollouts one step on, their ages, and the member each followed; those that ended start anew."""
+        follow_key, start_key = jax.random.split(key)
+        successor, _, alive, followed = follow(follow_key, self.config.belief, imagined, belief.weights)
         goes_on = (alive > 0) & (state.rollout_age + 1 < self.config.rollout_length)
-        fresh = problem.sample(key_start, self.config.rollouts).observations
+        fresh = problem.sample(start_key, self.config.rollouts).observations
         rollouts = jnp.where(goes_on[:, None], successor, fresh)
-        return rollouts, jnp.where(goes_on, state.rollout_age + 1, 0), chosen
+        return rollouts, jnp.where(goes_on, state.rollout_age + 1, 0), followed

@@ -187,10 +187,8 @@ class PolicyImprovement:
             )
         return jax.lax.stop_gradient(step), jnp.mean(beta)
 
-    def _divergence(self, step: Int[Array, ""]) -> float | Array:
-        """The divergence to meet in this update."""
+    def _divergence(self, step: Int[Array, ""]) -> Float[Array, ""]:
+        """The divergence to meet in this update: it falls linearly to `final_divergence` of itself."""
         cfg = self.config
-        if cfg.final_divergence == 1.0:
-            return cfg.target_divergence
         done = jnp.clip((step - cfg.evaluation_steps) / max(self.total_steps - cfg.evaluation_steps, 1), 0.0, 1.0)
         return cfg.target_divergence * (1.0 - (1.0 - cfg.final_divergence) * done)

@@ -187,17 +187,17 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
         return Policy(state.reference.average, problem.standardizer, problem.action_low, problem.action_high)
 
     def update(self, state: PhyBSearchState, problem: Problem) -> tuple[PhyBSearchState, Metrics]:
-        """One update.
-
-        Candidates are draws around the actor, so that each is as likely under it: the mirror step's reference is
-        uniform. Noise on their actions is the same for all.
-        """
+        """One update; noise on actions is the same for all candidates."""
         cfg, world, variation = self.config, problem.learned_world(), state.variation
-        keys = jax.random.split(state.key, 6)
-        members = draw(keys[1], cfg.belief, world.pool)
-        starts = jax.random.choice(keys[2], problem.starts, (cfg.episode_starts,))
-        changes = variation.draw(keys[3], cfg.policy_candidates, cfg.policy_spread, problem.action_size)
-        policies, rows = len(changes), cfg.episode_starts
+        key, member_key, start_key, change_key, episode_key, weight_key = jax.random.split(state.key, 6)
+
+        # 1. Candidate policies: the actor with its last layer changed.
+        changes = variation.draw(change_key, cfg.policy_candidates, cfg.policy_spread, problem.action_size)
+
+        # 2. Episodes of every candidate in every drawn model, from the same starts.
+        members = draw(member_key, cfg.belief, world.pool)
+        starts = jax.random.choice(start_key, problem.starts, (cfg.episode_starts,))
+        policies, rows = len(changes), len(starts)
 
         def act(key: PRNGKeyArray, observations: Array) -> Array:
             apart = problem.standardizer(observations).reshape(len(members), policies, rows, -1)
@@ -206,7 +206,7 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
             return squash(means + noise).reshape(len(members), policies * rows, -1)
 
         episodes = member_episodes(
-            keys[4],
+            episode_key,
             world,
             cfg.belief,
             members,
@@ -217,19 +217,20 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
             disagreement_penalty=cfg.disagreement_penalty,
         )
         earned = jnp.mean(episodes.returns.reshape(len(members), policies, rows), axis=-1)
-        weights = weigh(keys[5], cfg.belief, earned)
+
+        # 3. The fitness of a candidate: its returns, weighed by the belief.
+        weights = weigh(weight_key, cfg.belief, earned)
         fitness = jnp.sum(weights * earned, axis=0)
+
+        # 4. The mirror step. Candidates are draws around the actor, so that each is as likely under it: the reference
+        # is uniform. The actor moves to their weighted mean.
         even = jnp.full((1, policies), 1.0 / policies)
         target = state.incumbent.trust_region_scale * self._divergence(state.step)
         beta = step_size_for(fitness[None], even, target, cfg.potential_mix, "state", start=None, steps=8)
         step = mirror_step(fitness[None], even, beta, cfg.potential_mix)
         actor = variation.apply(state.actor, jnp.einsum("p,pna->na", step.weights[0], changes))
-        after = state._replace(
-            actor=actor,
-            reference=state.reference.towards(actor, cfg.reference_rate),
-            key=keys[0],
-            step=state.step + 1,
-        )
+        reference = state.reference.towards(actor, cfg.reference_rate)
+        after = state._replace(actor=actor, reference=reference, key=key, step=state.step + 1)
         order = jnp.argsort(earned, axis=0)
         metrics = {
             "episode_return": jnp.mean(fitness) * problem.reward_scale,
@@ -245,7 +246,7 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
         return after, metrics
 
     def _divergence(self, step: Int[Array, ""]) -> Float[Array, ""]:
-        """The divergence to meet in this update, before the trust-region scale."""
+        """The divergence to meet in this update: it falls linearly to `final_divergence` of itself."""
         done = jnp.clip(step / max(self.total_steps, 1), 0.0, 1.0)
         return self.config.target_divergence * (1.0 - (1.0 - self.config.final_divergence) * done)
 

@@ -51,56 +51,26 @@ def rolled_back(
     total_steps: int,
     fresh: Callable[[Actor], dict[str, Any]] = lambda actor: {},
 ) -> Any:
-    """The state to go on with: the incumbent's policy if the models agree that the reference has lost against it.
+    """The state to go on with, after the models have compared the reference policy with the incumbent.
 
-    Args:
-        state: a named tuple with `actor`, `reference`, `incumbent`, `key` and `step`.
-        problem: log and models.
-        config: how members move.
-        disagreement_penalty: as in `member_returns`.
-        total_steps: updates of the run.
-        fresh: what else starts anew with the incumbent's actor, such as its optimiser, by the names of the state.
+    A clear gain makes the policy the incumbent; a clear loss goes back, with steps half as large. In between training
+    goes on and the incumbent stays, so that small losses cannot add up unseen. A run without any clear gain goes back
+    to its start at the end.
+
+    The state is a named tuple with `actor`, `reference`, `incumbent`, `key` and `step`; `fresh` gives what else starts
+    anew with the incumbent's actor, such as its optimiser, by the names of the state.
     """
     key, key_compare = jax.random.split(state.key)
-    last = state.step >= total_steps
-    incumbent, back = compare(
-        key_compare, state.reference.average, state.incumbent, problem, config, disagreement_penalty, last=last
-    )
+    policy, incumbent = state.reference.average, state.incumbent
+    found = evidence(*gains(key_compare, policy, incumbent.actor, problem, config, disagreement_penalty))
+    gained, lost = found > GAIN, found < LOSS
+    back = ~gained & (lost | ((state.step >= total_steps) & ~incumbent.improved))
+    ahead = incumbent._replace(actor=policy, improved=jnp.ones((), bool))
+    smaller = incumbent._replace(trust_region_scale=0.5 * incumbent.trust_region_scale)
+    incumbent = select(gained, ahead, select(back, smaller, incumbent))
     actor = incumbent.actor
     restored = state._replace(actor=actor, reference=SlowAverage.start(actor), **fresh(actor))
     return select(back, restored, state)._replace(incumbent=incumbent, key=key)
-
-
-def compare(
-    key: PRNGKeyArray,
-    candidate: Actor,
-    incumbent: Incumbent,
-    problem: Problem,
-    config: WorldConfig,
-    disagreement_penalty: float,
-    *,
-    last: Bool[Array, ""],
-) -> tuple[Incumbent, Bool[Array, ""]]:
-    """The incumbent from now on, and whether the run goes back to it.
-
-    A clear gain makes the candidate the incumbent; a clear loss goes back, with steps half as large. In between
-    training goes on and the incumbent stays, so that small losses cannot add up unseen. A run without any clear gain
-    goes back to its start at the `last` comparison.
-
-    Args:
-        key: used for nothing else.
-        candidate: the policy as it is now.
-        incumbent: the last policy that was a clear gain, at first the start.
-        problem: log and models.
-        config: how members move.
-        disagreement_penalty: as in `member_returns`.
-        last: whether training is over.
-    """
-    gained, lost = verdict(evidence(*gains(key, candidate, incumbent.actor, problem, config, disagreement_penalty)))
-    back = ~gained & (lost | (last & ~incumbent.improved))
-    ahead = incumbent._replace(actor=candidate, improved=jnp.ones((), bool))
-    smaller = incumbent._replace(trust_region_scale=0.5 * incumbent.trust_region_scale)
-    return select(gained, ahead, select(back, smaller, incumbent)), back
 
 
 def gains(
@@ -155,8 +125,3 @@ def evidence(gains: Float[Array, " members"], returns: Float[Array, " members"])
     own = jnp.var(gains, ddof=1) / gains.shape[0]
     shared = SHARED_ERROR * jnp.mean(jnp.abs(returns))
     return jnp.mean(gains) / (jnp.sqrt(own + shared**2) + 1e-9)
-
-
-def verdict(evidence: Float[Array, ""]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Whether a policy has clearly gained, and whether it has clearly lost."""
-    return evidence > GAIN, evidence < LOSS

@@ -19,13 +19,9 @@ Draw = Literal["independent", "distinct"]
 def draw_members(
     key: PRNGKeyArray, prior: Float[Array, " pool"], count: int, draw: Draw = "independent"
 ) -> Int[Array, " drawn"]:
-    """Draw `count` members of the pool under the prior; "independent" draws may repeat a member.
+    """Draw N = `count` members of the pool under the prior, the log-probability of each up to a constant.
 
-    Args:
-        key: random key.
-        prior: log-probability of each member, up to a constant.
-        count: N, how many to draw.
-        draw: "independent" (the paper's law) or "distinct" (without replacement, as the released code does).
+    "independent" draws may repeat a member (the paper's law), "distinct" ones not (the released code).
     """
     if draw == "independent":
         return jax.random.categorical(key, prior, shape=(count,))
@@ -55,7 +51,7 @@ def subset_weights(
     `alpha_i ~ exp(-x_i / lambda)` on them and 0 elsewhere.
 
     Args:
-        key: random key, used only by the rule "single".
+        key: used only by the rule "single".
         x: the members' backups.
         rule: "softmax" is the paper's formula; "scaled_softmax" first divides x by its range inside the subset, so
             that lambda means the same at every scale of values; "kth_min" puts all weight on the k-th smallest;

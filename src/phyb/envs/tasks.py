@@ -114,12 +114,7 @@ class TaskChoice(NamedTuple):
 
 
 def choose_task(log_env_id: str | None, env: str | None = None, task: str | None = None) -> TaskChoice:
-    """The task of a run: what was asked for, else that of the simulator, else that of the log itself.
-
-    Args:
-        log_env_id: the id of the environment that the log records.
-        env: the id of the simulator to evaluate in.
-        task: the task asked for, by name or id.
+    """The task of a run: the one asked for by name or id, else that of the simulator, else that of the log itself.
 
     Raises:
         UsageError: the task asked for is not known.

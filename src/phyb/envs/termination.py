@@ -57,7 +57,7 @@ def resolve(word: str, task: Task | None) -> Termination:
         word: "auto" (the task's rule where one is known, else learned), "learned", "none", the name of a known rule,
             or package.module:function. Such a function gets three arrays of rows, (n, obs), (n, act) and (n, obs),
             and returns n booleans; it is compiled, so it is written with operators or jax.numpy.
-        task: what is known about the environment, if anything.
+        task: what decides for "auto".
 
     Raises:
         UsageError: there is no such module or function.

@@ -53,14 +53,9 @@ def film_episode(
     *,
     seconds: float = 10.0,
 ) -> Film:
-    """Film one episode of the policy `act`, in the speed of the simulated world.
+    """Film one episode of the policy `act`, in the speed of the simulated world, to a .gif or .mp4.
 
-    Args:
-        act: maps a batch of observations, here of one, to a batch of actions.
-        env_id: a Gymnasium id whose environment can draw (render mode rgb_array).
-        path: where the film goes, ending in .gif or .mp4; a film that is there is replaced.
-        seed: seeds the episode.
-        seconds: simulated time after which the film stops even if the episode goes on. Lower makes smaller files.
+    After so many `seconds` of simulated time the film stops even if the episode goes on. Lower makes smaller files.
 
     Raises:
         UsageError: the path is not one for a film, the environment cannot draw, or the film cannot be encoded; the

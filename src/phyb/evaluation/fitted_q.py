@@ -124,16 +124,8 @@ def fit_q(
         y = r + gamma (1 - terminated) Q_target(s', pi(s')),
 
     with Q_target its target network. Values and targets are clipped to what the rewards allow. The estimate comes from
-    the target networks, which average the noise of single steps.
-
-    Args:
-        key: the same key gives every policy the same first weights and the same batches.
-        policy: the policy to evaluate.
-        problem: the log; its pool, if any, is not used.
-        starts: raw start observations.
-        config: sizes and lengths.
-        progress: called with the steps done so far.
-        stop: asked between pieces of work.
+    the target networks, which average the noise of single steps. The same key gives every policy the same first
+    weights and the same batches. The pool of the problem, if any, is not used.
 
     Raises:
         UsageError: a setting that no fit could use.

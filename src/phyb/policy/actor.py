@@ -169,14 +169,8 @@ def propose(
 
     The reference's mass on candidate j is the self-normalised importance weight `mu(a_j) / sum_c (n_c / n) p_c(a_j)`
     over all sources c (the balance heuristic): no candidate counts more than n / n_mu times its share, wherever it
-    came from.
-
-    Args:
-        key: random key.
-        actor: pi at the rows.
-        reference: mu at the rows.
-        counts: draws from actor, reference and near the logged action; without `logged` the actor makes up for it.
-        logged: a narrow Gaussian around the logged action.
+    came from. `logged` is a narrow Gaussian around the logged action. `counts` are the draws from each of the three;
+    without `logged` the actor makes up for it.
     """
     from_actor, from_reference, from_logged = counts
     sources = [(actor, from_actor), (reference, from_reference)]

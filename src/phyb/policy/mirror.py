@@ -20,7 +20,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
 Scope = Literal["state", "batch"]
@@ -59,11 +58,6 @@ def _wright_omega_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
     return w, tangents[0] * w / (1.0 + w)
 
 
-def potential(p: Float[Array, "*batch actions"], omega: float) -> Float[Array, "*batch"]:
-    """psi(p) = (1 - omega)/2 |p|^2 + omega sum_j p_j log p_j."""
-    return jnp.sum(0.5 * (1.0 - omega) * p**2 + omega * xlogy(p, p), axis=-1)
-
-
 def divergence(
     p: Float[Array, "*batch actions"], reference: Float[Array, "*batch actions"], omega: float
 ) -> Float[Array, "*batch"]:
@@ -84,11 +78,7 @@ def mirror_weights(
 ) -> Float[Array, "*batch actions"]:
     """The maximiser p of `<p, q> - beta D_psi(p, m)` over the simplex; differentiable in all its arguments.
 
-    Args:
-        q: values of the actions.
-        reference: the distribution m to stay close to; where m is 0 and omega > 0, p is 0 too.
-        step_size: beta > 0; larger stays closer to the reference.
-        omega: share of the entropy in the potential, between 0 and 1.
+    Larger step sizes beta > 0 stay closer to the reference m. Where m is 0 and omega > 0, p is 0 too.
     """
     beta = jnp.expand_dims(jnp.asarray(step_size, q.dtype), -1)
     if omega > 0.0:
@@ -142,15 +132,9 @@ def step_size_for(
     `dD / d log beta = -(1 / beta^2) sum_j h_j (q_j - sum h q / sum h)^2`, `h_j = 1 / psi''(p_j)`; for large beta the
     curve is a straight line of slope -2. A target beyond what the candidates allow ends at a very small beta.
 
-    Args:
-        q: values of the actions.
-        reference: the distribution m to stay close to.
-        target: the divergence to meet.
-        omega: share of the entropy in the potential.
-        scope: "state" gives each state its own beta, "batch" one beta for all, so that only the mean divergence
-            meets the target and states where actions do not matter hardly move.
-        start: a first guess, such as the beta of the update before; a good one needs only two or three steps.
-        steps: Newton steps.
+    The scope "state" gives each state its own beta, "batch" one beta for all, so that only the mean divergence meets
+    the target and states where actions do not matter hardly move. `start` is a first guess, such as the beta of the
+    update before; a good one needs only two or three `steps` of Newton's method.
     """
     q, reference = jax.lax.stop_gradient((q, reference))
     spread = jnp.max(q, axis=-1) - jnp.min(q, axis=-1)

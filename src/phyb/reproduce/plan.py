@@ -95,14 +95,8 @@ def plan_runs(
 ) -> list[Planned]:
     """All runs, seed after seed, each seed in the order of the algorithms.
 
-    Args:
-        task: a built-in task.
-        algorithms: names in the registry.
-        seeds: of the runs.
-        out: folder of the run folders.
-        changes: settings by name that a run changes in its preset "cpu", given that; those its algorithm does not have
-            are passed over.
-        cache: folder of trained pools; None leaves the choice to the runs.
+    `changes` gives the settings by name that a run changes in its preset "cpu"; those its algorithm does not have are
+    passed over.
 
     Raises:
         UsageError: an algorithm is not in the registry.

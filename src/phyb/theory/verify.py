@@ -69,13 +69,10 @@ class Finding:
 def verify(
     names: Sequence[str] | None = None, *, trials: int = 10_000, seed: int = 0, report: Report | None = None
 ) -> Iterator[Finding]:
-    """Check the named claims (all by default), one after the other.
+    """Check the named claims (all by default), one after the other, on so many random cases each.
 
-    Args:
-        names: claims to check.
-        trials: random cases per claim.
-        seed: seeds every claim on its own, so that a claim alone gives the same numbers as among all.
-        report: called with (cases done in this claim, its name).
+    Every claim is seeded on its own: alone it gives the same numbers as among all. `report` is called with the cases
+    done in a claim and its name.
 
     Raises:
         UsageError: there is no such claim, or no trials.

@@ -40,18 +40,8 @@ def member_episodes(
 
     A member is wrong without knowing where the log says nothing. So at every step another member is asked about the
     same state and action, and their disagreement costs: an episode earns `sum_t alive_t (r_t - penalty d_t)`, with d of
-    `penalize_disagreement`.
-
-    Args:
-        key: the same key is the same noise.
-        world: the models and their units.
-        config: noise and trust.
-        members: the members to roll out in.
-        starts: where all of them begin.
-        act: from states `[drawn, rows, obs]` to actions; rows may belong to different policies.
-        standardizer: of observations, the unit of disagreement.
-        length: the most steps of an episode.
-        disagreement_penalty: what a disagreement of one standard deviation costs, in learning units.
+    `penalize_disagreement`. The same key is the same noise. `act` takes states `[drawn, rows, obs]`; rows may belong to
+    different policies.
     """
     other_key, key = jax.random.split(key)
     step, disagreement = member_step(world, config, members), Recorder(jnp.zeros_like)

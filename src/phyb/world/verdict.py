@@ -38,12 +38,7 @@ def how_training_ended(curve: Sequence[HoldoutCheck], config: PoolConfig, moving
     one of D outputs smaller by the factor exp(-g / D), in the geometric mean. The gain is taken over the second half of
     the steps, and not over the last quarter: the optimiser's steps shrink by a cosine, so that every curve is flat at
     its end, also that of a pool with far too few steps. A pool that had settled gains next to nothing from its middle
-    on; what smaller steps alone gain there is below 1 %.
-
-    Args:
-        curve: looks of one group of members after the other.
-        config: the settings it was trained with.
-        moving_outputs: D.
+    on; what smaller steps alone gain there is below 1 %. `curve` has the looks of one group of members after the other.
     """
     looks = -(-config.model_steps // config.model_check_every)
     groups: list[list[HoldoutCheck]] = []
