@@ -17,7 +17,7 @@ from typing import Any
 
 from phyb.errors import DataError
 from phyb.storage.files import atomic_path, read_json
-from phyb.theory.show import found, number, row
+from phyb.theory.command import found, number, row
 from phyb.theory.verify import Bin, Finding
 
 PICTURES = "img/theory"

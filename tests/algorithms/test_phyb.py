@@ -98,8 +98,7 @@ def improvement(algorithm, problem):
         real = problem.sample(jax.random.key(0), CONFIG.real_batch_size)
         observations = problem.standardizer(jnp.concatenate([real.observations, state.rollouts]))
         candidates = algorithm.improvement.candidates(jax.random.key(1), state, observations, real)
-        q_values = algorithm.improvement.q_values(state, observations, candidates.draws)
-        return algorithm.improvement.improve(state, candidates, q_values)[0], candidates, observations
+        return algorithm.improvement.improve(state, observations, candidates)[0], candidates, observations
 
     return run
 

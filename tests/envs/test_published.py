@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from phyb.collection.logs import KINDS
-from phyb.envs.published import Score, comparison, find_dataset, published_score
+from phyb.envs.published import Score, comparison, published_score
 from phyb.envs.tasks import find_task, normalized_score
 
 AVERAGES = {
@@ -50,10 +50,12 @@ def test_columns_have_the_averages_the_paper_states(algorithm, average):
 
 
 def test_logs_are_found_by_their_names_and_others_are_not():
-    assert find_dataset("hopper_medium_replay-v2") == find_dataset("hopper-medium-replay") == "hopper-medium-replay"
-    assert find_dataset("HalfCheetah-Medium-v2") == "halfcheetah-medium"
+    for name in ("hopper_medium_replay-v2", "hopper-medium-replay", "Hopper-Medium-Replay-v2"):
+        found = comparison(name)
+        assert found is not None
+        assert found[0] == str(published_score("hopper-medium-replay"))
+        assert "D4RL's hopper-medium-replay-v2" in found[1]
     for other in ("hopper-medium-v0", "my-hopper-medium", "hopper", "mujoco-hopper-medium-v0", ""):
-        assert find_dataset(other) is None
         assert comparison(other) is None
     assert published_score("hopper-medium", "IQL") is None
 

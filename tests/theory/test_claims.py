@@ -15,8 +15,8 @@ from phyb.cli import main
 from phyb.errors import DataError, UsageError
 from phyb.theory import fixed_point
 from phyb.theory.claims import CLAIMS, Measured
+from phyb.theory.command import findings_table
 from phyb.theory.pictures import write_picture
-from phyb.theory.show import findings_table
 from phyb.theory.verify import check, rounded, verify
 
 STRONGER = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from phyb.networks import Standardizer
-from phyb.world.episodes import member_episodes
 from phyb.world.model import WorldConfig, WorldModel
+from phyb.world.rollout import member_episodes
 
 WEIGHTS = np.array([[[-0.5, 1.0], [0.3, 0.5]], [[-0.4, 0.8], [0.2, 0.6]], [[-0.7, 1.1], [0.4, 0.4]]])
 STARTS = jnp.array([[1.0], [-0.5], [3.0]])

@@ -78,13 +78,7 @@ class MOPO(ModelSAC[MOPOConfig]):
     )
 
     def step(
-        self,
-        key: PRNGKeyArray,
-        state: ModelState,
-        problem: Problem,
-        observations: Float[Array, "rows obs"],
-        actions: Float[Array, "rows act"],
-        alive: Float[Array, " rows"],
+        self, key: PRNGKeyArray, state: ModelState, problem: Problem, observations: Array, actions: Array, alive: Array
     ) -> Transition:
         """One step of all rollouts, paid less where the models are unsure."""
         moved = super().step(key, state, problem, observations, actions, alive)

@@ -87,13 +87,7 @@ class MOReL(ModelSAC[MOReLConfig]):
         return self.config.halt_threshold * jnp.max(found)
 
     def step(
-        self,
-        key: PRNGKeyArray,
-        state: ModelState,
-        problem: Problem,
-        observations: Float[Array, "rows obs"],
-        actions: Float[Array, "rows act"],
-        alive: Float[Array, " rows"],
+        self, key: PRNGKeyArray, state: ModelState, problem: Problem, observations: Array, actions: Array, alive: Array
     ) -> Transition:
         """One step of all rollouts, to HALT where the models lie too far apart."""
         moved = super().step(key, state, problem, observations, actions, alive)

@@ -125,13 +125,7 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
     )
 
     def step(
-        self,
-        key: PRNGKeyArray,
-        state: ModelState,
-        problem: Problem,
-        observations: Float[Array, "rows obs"],
-        actions: Float[Array, "rows act"],
-        alive: Float[Array, " rows"],
+        self, key: PRNGKeyArray, state: ModelState, problem: Problem, observations: Array, actions: Array, alive: Array
     ) -> Transition:
         """One step of all rollouts, each to a bad one of several outcomes."""
         cfg, world = self.config, problem.learned_world()

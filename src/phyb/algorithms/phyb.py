@@ -27,8 +27,7 @@ from phyb.algorithms.phyb_presets import PRESETS, TASKS
 from phyb.algorithms.problem import Problem
 from phyb.algorithms.rollback import Incumbent, rolled_back
 from phyb.algorithms.starting import clone_log
-from phyb.belief.backup import Belief, backup, follow
-from phyb.belief.metrics import belief_metrics
+from phyb.belief.backup import Belief, backup, belief_metrics, follow
 from phyb.data.dataset import Rows
 from phyb.dynamics.pool import Prediction
 from phyb.networks import SlowAverage, gradient_step, move_towards, select, start_optimizer
@@ -83,6 +82,8 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         self._actor_optimizer = adam(config.actor_learning_rate, 0)
         self._critic_optimizer = adam(config.critic_learning_rate, config.evaluation_steps)
         self.improvement = PolicyImprovement(config, total_steps)
+        by_gradient = config.improvement == "gradient"
+        self._improve = self.improvement.by_gradient if by_gradient else self.improvement.by_candidates
 
     @property
     def asks_about_log(self) -> bool:
@@ -140,7 +141,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
     def update(self, state: PhyBState, problem: Problem) -> tuple[PhyBState, Metrics]:
         """One update; pure, so that chunks of updates compile into one call."""
         cfg, split = self.config, self.config.real_batch_size
-        key, row_key, *improve_keys, backup_key, follow_key, target_key = jax.random.split(state.key, 7)
+        key, row_key, action_key, other_key, backup_key, follow_key, target_key = jax.random.split(state.key, 7)
 
         # 1. Logged rows, and after them, from `split` on, the states of the rollouts.
         chosen = problem.draw(row_key, split)
@@ -150,7 +151,7 @@ class PhyB(Algorithm[PhyBConfig, PhyBState]):
         weight = jnp.concatenate([jnp.full(split, each_logged), jnp.full(cfg.rollouts, each_imagined)])
 
         # 2. The policy improvement at all of these states.
-        step = self.improvement(*improve_keys, state, observations, logged, weight)
+        step = self._improve(action_key, other_key, state, observations, logged, weight)
 
         # 3. What the belief says about the rollouts: targets, and where they go on.
         imagined, belief = self._backup(backup_key, state, problem, state.rollouts, step.rollout_actions)

@@ -42,32 +42,14 @@ class Improvement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PolicyImprovement:
-    """The mirror step by these settings, in a run of so many updates."""
+    """The mirror step by these settings, in a run of so many updates.
+
+    Its two forms take standardised observations, those of the logged rows (`real`) and after them the states of
+    rollouts, and the weight of each in the actor's loss.
+    """
 
     config: PhyBConfig
     total_steps: int
-
-    def __call__(
-        self,
-        key: PRNGKeyArray,
-        other_key: PRNGKeyArray,
-        state: PhyBState,
-        observations: Float[Array, "rows obs"],
-        real: Rows,
-        weight: Float[Array, " rows"],
-    ) -> Improvement:
-        """One step at logged rows and, after them, the states of rollouts.
-
-        Args:
-            key: draws actions.
-            other_key: picks the rollouts' actions among candidates, or critics for a vote.
-            state: networks and step size.
-            observations: all states, standardised.
-            real: the logged rows.
-            weight: of each state in the actor's loss.
-        """
-        step = self.by_gradient if self.config.improvement == "gradient" else self.by_candidates
-        return step(key, other_key, state, observations, real, weight)
 
     def by_candidates(
         self,
@@ -81,7 +63,7 @@ class PolicyImprovement:
         """The exact mirror step on candidate actions, to whose weights the actor is fitted."""
         split = self.config.real_batch_size
         candidates = self.candidates(key, state, observations, real)
-        step, step_size = self.improve(state, candidates, self.q_values(state, observations, candidates.draws))
+        step, step_size = self.improve(state, observations, candidates)
         picked = jax.random.categorical(pick_key, jnp.log(step.weights[split:]))
         draws = jnp.take_along_axis(candidates.draws[split:], picked[:, None, None], axis=1)[:, 0]
 
@@ -157,14 +139,11 @@ class PolicyImprovement:
         imagined = propose(key_imagined, part(pi, last), part(mu, last), counts)
         return Candidates(*(jnp.concatenate(pair) for pair in zip(on_log, imagined, strict=True)))
 
-    def q_values(self, state: PhyBState, observations: Array, draws: Array) -> Array:
-        """Q-values of all candidates."""
-        critics = state.target_critics if self.config.improve_with == "target" else state.critics
-        return critics.of_candidates(observations, squash(draws), self.config.critic_vote)
-
-    def improve(self, state: PhyBState, candidates: Candidates, q_values: Array) -> tuple[MirrorStep, Array]:
-        """The mirror step on the candidates, given their Q-values; in the evaluation phase, the reference itself."""
+    def improve(self, state: PhyBState, observations: Array, candidates: Candidates) -> tuple[MirrorStep, Array]:
+        """The mirror step on the candidates, and its mean beta; in the evaluation phase, the reference itself."""
         cfg = self.config
+        critics = state.target_critics if cfg.improve_with == "target" else state.critics
+        q_values = critics.of_candidates(observations, squash(candidates.draws), cfg.critic_vote)
         beta = jnp.full((), cfg.step_size)
         if cfg.step_size_rule == "target":
             per_state = cfg.step_size_scope == "state"

@@ -33,7 +33,7 @@ from phyb.policy.actor import Actor, squash
 from phyb.policy.mirror import mirror_step, step_size_for
 from phyb.policy.policy import Policy
 from phyb.policy.variation import Variation
-from phyb.world.episodes import member_episodes
+from phyb.world.rollout import member_episodes
 
 MOST_DIRECTION_ROWS = 10_000
 """Logged rows, evenly spread, that say in which directions a policy's features differ."""

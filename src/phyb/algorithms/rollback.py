@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from phyb.algorithms.problem import Problem
 from phyb.networks import SlowAverage, select
 from phyb.policy.actor import Actor
-from phyb.world.episodes import member_episodes
 from phyb.world.model import WorldConfig
+from phyb.world.rollout import member_episodes
 
 ROWS = 48
 """States from which policies are compared."""

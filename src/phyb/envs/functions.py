@@ -90,14 +90,10 @@ def on_log(
         except UsageError:
             raise
         except Exception as error:  # whatever the user's function raises
+            said = (str(error).strip() or "no message").splitlines()[0].rstrip(".")
             raise UsageError(
                 f"{label}: fails on logged rows of {observations.shape[1]} observations and {actions.shape[1]} "
-                f"actions: {_first_line(error)} Such a function takes arrays (rows, obs), (rows, act), (rows, obs) and "
-                "is compiled: write it with operators or jax.numpy, without if."
+                f"actions: {type(error).__name__}: {said}. Such a function takes arrays (rows, obs), (rows, act), "
+                "(rows, obs) and is compiled: write it with operators or jax.numpy, without if."
             ) from error
     return np.concatenate(found)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or "no message"
-    return f"{type(error).__name__}: {text.splitlines()[0].rstrip('.')}."

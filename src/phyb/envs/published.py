@@ -30,15 +30,6 @@ def _tables() -> dict[str, dict[str, Score]]:
     return tables
 
 
-def find_dataset(name: str) -> str | None:
-    """The data set a log is named after, or None: hopper_medium_replay-v2 is hopper-medium-replay.
-
-    Versions other than D4RL's v2 are other data and are not found.
-    """
-    plain = re.sub(r"-v2$", "", name.lower().replace("_", "-"))
-    return plain if plain in _tables() else None
-
-
 def published_score(dataset: str, algorithm: str = "PhyB") -> Score | None:
     """The paper's score of an algorithm on a data set such as hopper-medium-replay; None where it reports none."""
     return _tables().get(dataset, {}).get(algorithm)
@@ -47,10 +38,11 @@ def published_score(dataset: str, algorithm: str = "PhyB") -> Score | None:
 def comparison(log_name: str, algorithm: str = "PhyB") -> tuple[str, str] | None:
     """What the paper reports of an algorithm on the data set a log is named after, and a word of caution.
 
-    None for other logs, and for algorithms that the paper does not report there.
+    hopper_medium_replay-v2 is hopper-medium-replay; versions other than D4RL's v2 are other data. None for other logs,
+    and for algorithms that the paper does not report there.
     """
-    dataset = find_dataset(log_name)
-    score = published_score(dataset, algorithm) if dataset is not None else None
+    dataset = re.sub(r"-v2$", "", log_name.lower().replace("_", "-"))
+    score = published_score(dataset, algorithm)
     if score is None:
         return None
     if dataset == "liquidation":

@@ -74,14 +74,11 @@ def _limits(found: dict[str, Any]) -> list[str]:
         "Standard errors cover the noise of episodes, start states and fits. They do not cover errors of the models or "
         "of extrapolation.",
     ]
-    moving = [row["name"] for row in found["candidates"] if _moving(row["estimates"]["fitted_q"])]
+    fits = [(row["name"], row["estimates"]["fitted_q"]) for row in found["candidates"]]
+    moving = [name for name, fit in fits if fit["std_error"] is not None and abs(fit["drift"]) > 2 * fit["std_error"]]
     if moving:
         lines.append(f"Fitted Q had not settled for {_list(moving)}: raise --fit-steps.")
     return lines
-
-
-def _moving(estimate: dict[str, Any]) -> bool:
-    return estimate["std_error"] is not None and abs(estimate["drift"]) > 2.0 * estimate["std_error"]
 
 
 def _against_reality(found: dict[str, Any]) -> list[str]:

@@ -21,8 +21,14 @@ from phyb.envs.rules import RULES
 from phyb.envs.tasks import normalized_score
 from phyb.evaluation.belief_return import Episodes, belief_returns
 from phyb.evaluation.fitted_q import QUICK_FIT, FittedQConfig, fit_q
-from phyb.evaluation.returns import SLOW_EPISODES, episode_returns, runs_fast, start_observations, summarize
-from phyb.interrupt import StopRequests
+from phyb.evaluation.returns import (
+    SLOW_EPISODES,
+    ReturnSummary,
+    episode_returns,
+    runs_fast,
+    start_observations,
+    summarize,
+)
 from phyb.policy.policy import Policy
 from phyb.training.folder import versions
 from phyb.training.job import Job
@@ -41,9 +47,8 @@ def evaluate_in_training(job: Job, policy: Policy, problem: Problem, step: int) 
     """
     found: dict[str, Any] = {}
     starts = np.asarray(problem.starts[: belief_episodes(problem.horizon, final=False)])
-    if job.env_id is not None:
-        act = _stoppable(policy, job.stop)
-        real = summarize(episode_returns(act, job.env_id, _episodes(job, final=step == 0), job.seed + 1))
+    real = _in_simulator(job, policy, _episodes(job, final=step == 0), job.seed + 1)
+    if real is not None:
         found |= {"true_return": real.mean, "true_std_error": real.std_error}
         if job.task is not None:
             found["normalized_score"] = normalized_score(job.task, real.mean)
@@ -87,9 +92,8 @@ def final_evaluation(job: Job, policy: Policy, problem: Problem, stopped_at: int
     count, imagined_episodes = _episodes(job, final=True), belief_episodes(problem.horizon)
     starts = np.asarray(problem.starts[:imagined_episodes])
     with job.stages.stage("evaluate", "evaluation", count) as advance:
-        if job.env_id is not None:
-            act = _stoppable(policy, job.stop)
-            real = summarize(episode_returns(act, job.env_id, count, seed, lambda done: advance(done, "")))
+        real = _in_simulator(job, policy, count, seed, lambda done: advance(done, ""))
+        if real is not None and job.env_id is not None:
             starts = start_observations(job.env_id, count, seed)[:imagined_episodes]
             result |= {
                 "mean_return": real.mean,
@@ -145,14 +149,18 @@ def _under_belief(
     return belief_returns(key, policy, value, problem, belief, starts)
 
 
-def _stoppable(policy: Policy, stop: StopRequests) -> Callable[[np.ndarray], np.ndarray]:
-    """The policy's actions, until somebody asks to stop: simulated episodes can take minutes."""
+def _in_simulator(
+    job: Job, policy: Policy, episodes: int, seed: int, progress: Callable[[int], None] | None = None
+) -> ReturnSummary | None:
+    """What the policy earns in the simulator; None without one. It may take minutes, and stops where that is asked."""
+    if job.env_id is None:
+        return None
 
     def act(observations: np.ndarray) -> np.ndarray:
-        stop.check()
+        job.stop.check()
         return policy.act(observations)
 
-    return act
+    return summarize(episode_returns(act, job.env_id, episodes, seed, progress))
 
 
 def _is_lower_bound(result: dict[str, Any]) -> bool | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from typing import Literal
 
@@ -13,18 +12,6 @@ from phyb.training.records import RunData, number
 NO_SIMULATOR = "No simulator was given, so the only estimate of the return is the one under the belief."
 NO_ESTIMATE = "No simulator was given and no models were learned, so there is no estimate of the return."
 Kind = Literal["good", "caution", "bad", "open"]
-
-
-def lower_bound(run: RunData) -> bool | None:
-    """Whether the return under the belief is at most the true one, within two standard errors of the gap."""
-    stated = run.result.get("belief_is_lower_bound")
-    if isinstance(stated, bool):
-        return stated
-    names = ("belief_return", "mean_return", "belief_std_error", "std_error")
-    belief, true, *errors = (number(run.result.get(name)) for name in names)
-    if belief is None or true is None:
-        return None
-    return belief <= true + 2.0 * math.hypot(*(error or 0.0 for error in errors))
 
 
 def verdict(run: RunData) -> tuple[Kind, str]:
@@ -46,12 +33,13 @@ def verdict(run: RunData) -> tuple[Kind, str]:
         return ("caution" if better else "bad"), f"Under the belief the policy {gain}; nothing has tested it."
     if not better:
         return "bad", "No gain: in the simulator the policy earns no more than the log."
-    if lower_bound(run) is False:
+    bound = run.result.get("belief_is_lower_bound")
+    if bound is False:
         return "caution", "The policy beats the log, but the belief promised more than the simulator gave."
     end = "" if behaviour is not None else ", and the log's own return is not known"
     gain = "The policy was tested" if behaviour is None else "The policy beats the log"
-    bound = ", and the belief was a lower bound" if lower_bound(run) else ""
-    return "good", f"{gain} in the simulator{bound}{end}."
+    held = ", and the belief was a lower bound" if bound else ""
+    return "good", f"{gain} in the simulator{held}{end}."
 
 
 def headline(run: RunData) -> Section:
@@ -59,7 +47,7 @@ def headline(run: RunData) -> Section:
     mean, error = (number(run.result.get(key)) for key in ("mean_return", "std_error"))
     optimum, regret = (number(run.result.get(key)) for key in ("optimal_return", "regret"))
     belief, behaviour = (number(run.result.get(key)) for key in ("belief_return", "behaviour_return"))
-    episodes, bound = number(run.result.get("episodes")), lower_bound(run)
+    episodes, bound = number(run.result.get("episodes")), run.result.get("belief_is_lower_bound")
     sentences: list[str] = []
     items: list[tuple[str, str, str]] = []
     if mean is not None:

@@ -16,13 +16,14 @@ from phyb.errors import UsageError
 from phyb.storage.mapped import column_range, column_std
 from phyb.world.calibration import Bin, calibration_bins, coverage, number, rank_correlation, rmse, share_explained
 from phyb.world.model import Termination
-from phyb.world.probe import RowPredictions, ask, roll_out
+from phyb.world.probe import ask, roll_out
 from phyb.world.verdict import Training, in_words, overall_share
 
 FORMAT_VERSION = 2
 LENGTHS = (1, 2, 5, 10, 20, 50, 100)
 MAX_ROWS = 10_000
 """Hold-out rows looked at; a random choice of a larger hold-out says the same."""
+_OF_COLUMNS = ("std", "spread", "member_squared_error", "level")
 
 
 class OneStep(TypedDict):
@@ -145,14 +146,15 @@ def diagnose(
     # Below the rounding of float32 an error or a spread is none.
     floor = 1e-6 * np.max(np.abs(outcomes), axis=0) + 1e-30
     noise = generator.standard_normal((len(chosen), log.observation_size))
-    columns = _float32(log.observations[chosen], log.actions[chosen], outcomes, noise, floor)
-    said = ask(pool, *(jnp.asarray(column) for column in columns), termination=termination or "none")
-    said = RowPredictions(*(np.asarray(part, np.float64) for part in said))  # pyright: ignore[reportArgumentType]
-    errors, trivial = outcomes - said.mean, outcomes - _unmoved(log, chosen, mean_reward)
+    columns = (log.observations[chosen], log.actions[chosen], outcomes, noise, floor)
+    told = ask(pool, *(jnp.asarray(column, jnp.float32) for column in columns), termination=termination or "none")
+    said = {name: np.asarray(part, np.float64) for name, part in told._asdict().items()}
+    errors, trivial = outcomes - said["mean"], outcomes - _unmoved(log, chosen, mean_reward)
     dimensions = [
-        _judge(name, errors[:, i], trivial[:, i], floor[i], _column(said, i)) for i, name in enumerate(_names(log))
+        _judge(name, errors[:, i], trivial[:, i], floor[i], {part: said[part][:, i] for part in _OF_COLUMNS})
+        for i, name in enumerate(_names(log))
     ]
-    doubt, off = _in_trivial_units(dimensions, np.asarray(said.spread)), _in_trivial_units(dimensions, errors)
+    doubt, off = _in_trivial_units(dimensions, said["spread"]), _in_trivial_units(dimensions, errors)
     share = overall_share(dimensions)
     rollouts = _rollouts(pool, log, rows, lengths, mean_reward, generator)
     return {
@@ -165,7 +167,7 @@ def diagnose(
         "spread_error_correlation": rank_correlation(doubt, off),
         "doubt_bins": calibration_bins(off, doubt),
         "dimensions": dimensions,
-        "termination": _ends(termination, np.asarray(said.end), log.terminated[chosen]),
+        "termination": _ends(termination, said["end"], log.terminated[chosen]),
         "rollouts": rollouts,
         "training": training,
         "verdict": in_words(share, dimensions, rollouts, training),
@@ -190,19 +192,14 @@ def _in_trivial_units(dimensions: list[OneStep], parts: Float[np.ndarray, "rows 
     return np.linalg.norm(parts / unit, axis=1) / np.sqrt(max(1, np.isfinite(unit).sum()))
 
 
-def _column(said: RowPredictions, column: int) -> RowPredictions:
-    parts = {name: part[:, column] for name, part in said._asdict().items() if name != "end"}
-    return RowPredictions(**parts, end=said.end)
-
-
-def _judge(name: str, errors: np.ndarray, trivial: np.ndarray, floor: float, said: RowPredictions) -> OneStep:
-    std, level = np.maximum(np.asarray(said.std), floor), np.asarray(said.level)
+def _judge(name: str, errors: np.ndarray, trivial: np.ndarray, floor: float, said: dict[str, np.ndarray]) -> OneStep:
+    std, level = np.maximum(said["std"], floor), said["level"]
     exact = bool(np.max(np.abs(errors)) <= floor and np.max(std) <= floor)
     pool_rmse, trivial_rmse = rmse(errors), rmse(trivial)
     return {
         "name": name,
         "trivial_rmse": trivial_rmse,
-        "member_rmse": number(np.sqrt(np.mean(np.asarray(said.member_squared_error)))),
+        "member_rmse": number(np.sqrt(np.mean(said["member_squared_error"]))),
         "pool_rmse": pool_rmse,
         "share_explained": share_explained(pool_rmse, trivial_rmse) if (trivial_rmse or 0.0) > floor else None,
         "exact": exact,
@@ -210,7 +207,7 @@ def _judge(name: str, errors: np.ndarray, trivial: np.ndarray, floor: float, sai
         "coverage_90": None if exact else coverage(level, 0.9),
         "standardised_squared_error": None if exact else number(np.mean((errors / std) ** 2)),
         "bins": [] if exact else calibration_bins(errors, std),
-        "spread_error_correlation": rank_correlation(np.asarray(said.spread), np.abs(errors)),
+        "spread_error_correlation": rank_correlation(said["spread"], np.abs(errors)),
     }
 
 
@@ -253,12 +250,11 @@ def _rollouts(
     able = rows[ahead >= steps]
     starts = generator.choice(able, count, replace=len(able) < count)
     path = starts[None, :] + np.arange(steps)[:, None]
-    first, actions = _float32(log.observations[starts], log.actions[path])
     paths = roll_out(
         jax.random.key(int(generator.integers(2**31))),
         pool,
-        jnp.asarray(first.reshape(pool.size, each, -1)),
-        jnp.asarray(actions.reshape(steps, pool.size, each, -1)),
+        jnp.asarray(log.observations[starts].reshape(pool.size, each, -1), jnp.float32),
+        jnp.asarray(log.actions[path].reshape(steps, pool.size, each, -1), jnp.float32),
     )
     at = np.array(kept) - 1
     truth = _outcomes(log, path[at])
@@ -277,7 +273,3 @@ def _rollouts(
         "overall": growth("all observations, standardised", moving, scale[moving]),
         "dimensions": [growth(name, np.array([i]), np.ones(1)) for i, name in enumerate(_names(log))],
     }
-
-
-def _float32(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(array.astype(np.float32) for array in arrays)
