@@ -116,8 +116,8 @@ def test_other_words_are_refused(word):
     [
         ("no_such_module_anywhere:f", "cannot import no_such_module_anywhere"),
         ("breaks_on_import:f", "ZeroDivisionError"),
-        ("endings_of_mine:missing", "no such name under missing"),
-        ("endings_of_mine:number", "int, not a function"),
+        ("endings_of_mine:missing", "endings_of_mine has no missing"),
+        ("endings_of_mine:number", "is int, not a function"),
     ],
 )
 def test_what_cannot_be_found_is_refused(module, word, message):

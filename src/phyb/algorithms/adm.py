@@ -13,6 +13,7 @@ SAC on logged and imagined rows, at a fixed temperature.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -53,27 +54,6 @@ _LOCOMOTION_POOL = _ANY_STEP | {
     "model_steps": 10_000,
     "model_check_every": 500,
 }
-PRESETS = {
-    "cpu": {
-        "pool": _ANY_STEP | {"model_window": 3, "model_hidden": (64, 64), "model_steps": 3000},
-        "agent": CPU_AGENT | {"initial_temperature": 0.01, "temperature_learning_rate": 0.0, "uncertainty_weight": 0.5},
-        "training": {"steps": 10_000},
-    },
-    "paper": {
-        "pool": _ANY_STEP
-        | {
-            "model_window": 2,
-            "model_hidden": (200, 200, 200),
-            "model_learning_rate": 3e-4,
-            "model_weight_decay": 0.0,
-            "model_steps": 390_000,
-            "model_check_every": 7800,
-            "model_patience": 25,
-            "nll_beta": 0.0,
-        },
-        "training": {**PAPER_TRAINING, "steps": 5_000_000},
-    },
-}
 
 
 class ADM(ModelSAC[ADMConfig]):
@@ -81,8 +61,29 @@ class ADM(ModelSAC[ADMConfig]):
 
     name = "adm"
     config_class = ADMConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(ADMConfig, PRESETS, steps=30_000, pool=_LOCOMOTION_POOL, rollout_starts=20_000)
+    presets: ClassVar = {
+        "cpu": {
+            "pool": _ANY_STEP | {"model_window": 3, "model_hidden": (64, 64), "model_steps": 3000},
+            "agent": CPU_AGENT
+            | {"initial_temperature": 0.01, "temperature_learning_rate": 0.0, "uncertainty_weight": 0.5},
+            "training": {"steps": 10_000},
+        },
+        "paper": {
+            "pool": _ANY_STEP
+            | {
+                "model_window": 2,
+                "model_hidden": (200, 200, 200),
+                "model_learning_rate": 3e-4,
+                "model_weight_decay": 0.0,
+                "model_steps": 390_000,
+                "model_check_every": 7800,
+                "model_patience": 25,
+                "nll_beta": 0.0,
+            },
+            "training": {**PAPER_TRAINING, "steps": 5_000_000},
+        },
+    }
+    tasks = locomotion_tasks(ADMConfig, presets, steps=30_000, pool=_LOCOMOTION_POOL, rollout_starts=20_000)
     datasets = by_dataset(
         model_window={"random": (2, 5, 2), "medium": (2, 5, 5), "medium-replay": (2, 5, 5), "medium-expert": (2, 2, 3)},
         model_hidden={"medium-expert": ((400, 400, 400), (200, 200, 200), (200, 200, 200))},

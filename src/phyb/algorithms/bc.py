@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,15 +36,6 @@ class BCConfig(AlgorithmConfig):
         return ("discount", "reward")
 
 
-PRESETS = {
-    "cpu": {
-        "agent": {"policy_hidden": (64, 64), "batch_size": 128, "actor_learning_rate": 1e-3, "actor_decay": 0.0},
-        "training": {"steps": 10_000},
-    },
-    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
-
-
 class BCState(NamedTuple):
     """Everything that changes in training."""
 
@@ -63,8 +54,14 @@ class BC(Algorithm[BCConfig, BCState]):
 
     name = "bc"
     config_class = BCConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(BCConfig, PRESETS, steps=20_000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": {"policy_hidden": (64, 64), "batch_size": 128, "actor_learning_rate": 1e-3, "actor_decay": 0.0},
+            "training": {"steps": 10_000},
+        },
+        "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(BCConfig, presets, steps=20_000)
 
     def setup(self) -> None:
         """The optimiser."""

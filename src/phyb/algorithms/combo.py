@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
@@ -37,19 +37,16 @@ class COMBOConfig(ModelConfig, ConservativeConfig):
     """Where values are pressed down: mix, at all states of a batch; model, at imagined ones only."""
 
 
-PRESETS = {
-    "cpu": {"agent": CPU_AGENT | {"penalty_weight": 0.02}, "training": {"steps": 10_000}},
-    "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
-
-
 class COMBO(ModelSAC[COMBOConfig]):
     """Conservative offline model-based policy optimisation."""
 
     name = "combo"
     config_class = COMBOConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(COMBOConfig, PRESETS, steps=10_000, pool=LOCOMOTION_POOL)
+    presets: ClassVar = {
+        "cpu": {"agent": CPU_AGENT | {"penalty_weight": 0.02}, "training": {"steps": 10_000}},
+        "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(COMBOConfig, presets, steps=10_000, pool=LOCOMOTION_POOL)
     backup_entropy = False
     datasets = by_dataset(
         rollout_length={"medium": (5, 5, 1), "medium-replay": (5, 5, 1), "medium-expert": (5, 5, 1)},

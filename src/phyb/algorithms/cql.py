@@ -11,7 +11,7 @@ s, each divided by its density. The target of the critics has no entropy in it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,24 +61,6 @@ class CQLConfig(ConservativeConfig):
     """Step of the optimiser of the temperature, which holds the policy's entropy at minus the number of actions."""
     clone_steps: Whole = 0
     """Updates at the start in which the actor imitates the log instead of following the critics."""
-
-
-PRESETS = {
-    "cpu": {
-        "agent": {
-            "policy_hidden": (64, 64),
-            "batch_size": 128,
-            "actor_learning_rate": 3e-4,
-            "actor_decay": 0.05,
-            "critic_learning_rate": 1e-3,
-            "temperature_learning_rate": 3e-4,
-            "reward_units": "range",
-            "penalty_weight": 0.02,  # about 5 where rewards are not divided by their range
-        },
-        "training": {"steps": 30_000},
-    },
-    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
 
 
 class CQLState(NamedTuple):
@@ -225,8 +207,23 @@ class CQL(Algorithm[CQLConfig, CQLState]):
 
     name = "cql"
     config_class = CQLConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(CQLConfig, PRESETS, steps=10_000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": {
+                "policy_hidden": (64, 64),
+                "batch_size": 128,
+                "actor_learning_rate": 3e-4,
+                "actor_decay": 0.05,
+                "critic_learning_rate": 1e-3,
+                "temperature_learning_rate": 3e-4,
+                "reward_units": "range",
+                "penalty_weight": 0.02,  # about 5 where rewards are not divided by their range
+            },
+            "training": {"steps": 30_000},
+        },
+        "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(CQLConfig, presets, steps=10_000)
 
     def setup(self) -> None:
         """The optimisers."""

@@ -15,7 +15,7 @@ where mean |q(s)| is a number, not a function of pi. One update, in the order of
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,20 +62,6 @@ class DMGConfig(TD3Config):
     """Most that one row may count in the imitation. Lower is steadier."""
 
 
-PRESETS = {
-    "cpu": {
-        "agent": {
-            "policy_hidden": (64, 64),
-            "batch_size": 128,
-            "actor_learning_rate": 1e-3,
-            "critic_learning_rate": 1e-3,
-        },
-        "training": {"steps": 60_000},
-    },
-    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
-
-
 # Weak on logs of poor or mixed actors, strong on those with an expert; full-replay as medium-replay.
 PUBLISHED = {name: {"imitation": 10.0 if name.endswith("expert") else 0.1} for name in DATASETS}
 
@@ -113,8 +99,19 @@ class DMG(Algorithm[DMGConfig, DMGState]):
 
     name = "dmg"
     config_class = DMGConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(DMGConfig, PRESETS, steps=40_000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": {
+                "policy_hidden": (64, 64),
+                "batch_size": 128,
+                "actor_learning_rate": 1e-3,
+                "critic_learning_rate": 1e-3,
+            },
+            "training": {"steps": 60_000},
+        },
+        "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(DMGConfig, presets, steps=40_000)
     datasets = PUBLISHED
 
     def setup(self) -> None:

@@ -13,7 +13,7 @@ policy's loss. What is deployed is g(s, 0); `policy.actor.sample` draws.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,23 +57,6 @@ class FQLConfig(CriticConfig):
     """Value of a successor: the mean of both critics, or the smaller (least), which is more careful."""
     flow_steps: Count = 10
     """Euler steps from noise to an action of the flow. More follow it more exactly and cost time."""
-
-
-PRESETS = {
-    "cpu": {
-        "agent": {
-            "policy_hidden": (64, 64),
-            "batch_size": 128,
-            "actor_learning_rate": 1e-3,
-            "actor_decay": 0.05,
-            "critic_learning_rate": 1e-3,
-            "distillation": 0.1,
-            "normalize_values": True,
-        },
-        "training": {"steps": 30_000},
-    },
-    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
 
 
 class Draws(NamedTuple):
@@ -139,9 +122,23 @@ class FQL(Algorithm[FQLConfig, FQLState]):
 
     name = "fql"
     config_class = FQLConfig
-    presets = PRESETS
+    presets: ClassVar = {
+        "cpu": {
+            "agent": {
+                "policy_hidden": (64, 64),
+                "batch_size": 128,
+                "actor_learning_rate": 1e-3,
+                "actor_decay": 0.05,
+                "critic_learning_rate": 1e-3,
+                "distillation": 0.1,
+                "normalize_values": True,
+            },
+            "training": {"steps": 30_000},
+        },
+        "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
     tasks = locomotion_tasks(
-        FQLConfig, PRESETS, steps=12_000, policy_hidden=(256, 256), distillation=1.0, normalize_values=True
+        FQLConfig, presets, steps=12_000, policy_hidden=(256, 256), distillation=1.0, normalize_values=True
     )
 
     def setup(self) -> None:

@@ -13,7 +13,7 @@ pi is a Gaussian around tanh(mean) whose width does not depend on the state; it 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,21 +56,6 @@ class IQLConfig(CriticConfig):
     """Most that one row may count in the imitation. Lower is steadier."""
 
 
-PRESETS = {
-    "cpu": {
-        "agent": {
-            "policy_hidden": (64, 64),
-            "batch_size": 128,
-            "actor_learning_rate": 1e-3,
-            "critic_learning_rate": 1e-3,
-            "reward_units": "range",
-        },
-        "training": {"steps": 20_000},
-    },
-    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
-
-
 class IQLState(NamedTuple):
     """Everything that changes in training."""
 
@@ -104,8 +89,20 @@ class IQL(Algorithm[IQLConfig, IQLState]):
 
     name = "iql"
     config_class = IQLConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(IQLConfig, PRESETS, steps=50_000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": {
+                "policy_hidden": (64, 64),
+                "batch_size": 128,
+                "actor_learning_rate": 1e-3,
+                "critic_learning_rate": 1e-3,
+                "reward_units": "range",
+            },
+            "training": {"steps": 20_000},
+        },
+        "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(IQLConfig, presets, steps=50_000)
 
     def setup(self) -> None:
         """The optimisers."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -68,12 +68,6 @@ class MOBILEConfig(ModelConfig):
             )
 
 
-PRESETS = {
-    "cpu": {"agent": CPU_AGENT | {"target_floor": "rewards"}, "training": {"steps": 10_000}},
-    "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 3_000_000}},
-}
-
-
 def inconsistency(
     key: PRNGKeyArray,
     agent: SACState,
@@ -100,9 +94,12 @@ class MOBILE(ModelSAC[MOBILEConfig]):
 
     name = "mobile"
     config_class = MOBILEConfig
-    presets = PRESETS
+    presets: ClassVar = {
+        "cpu": {"agent": CPU_AGENT | {"target_floor": "rewards"}, "training": {"steps": 10_000}},
+        "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 3_000_000}},
+    }
     tasks = locomotion_tasks(
-        MOBILEConfig, PRESETS, steps=15_000, pool=LOCOMOTION_POOL, target_floor="rewards", inconsistency_samples=2
+        MOBILEConfig, presets, steps=15_000, pool=LOCOMOTION_POOL, target_floor="rewards", inconsistency_samples=2
     )
     backup_entropy = False
     datasets = by_dataset(

@@ -11,6 +11,7 @@ members have a say in u, also those that rollouts never follow.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -41,12 +42,6 @@ class MOPOConfig(ModelConfig):
     0 trusts them everywhere."""
 
 
-PRESETS = {
-    "cpu": {"agent": CPU_AGENT, "training": {"steps": 10_000}},
-    "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 3_000_000}},
-}
-
-
 def uncertainty(
     world: WorldModel, observations: Float[Array, "rows obs"], actions: Float[Array, "rows act"]
 ) -> Float[Array, " rows"]:
@@ -60,8 +55,11 @@ class MOPO(ModelSAC[MOPOConfig]):
 
     name = "mopo"
     config_class = MOPOConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(MOPOConfig, PRESETS, steps=30_000, pool=LOCOMOTION_POOL)
+    presets: ClassVar = {
+        "cpu": {"agent": CPU_AGENT, "training": {"steps": 10_000}},
+        "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 3_000_000}},
+    }
+    tasks = locomotion_tasks(MOPOConfig, presets, steps=30_000, pool=LOCOMOTION_POOL)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 5, 1),

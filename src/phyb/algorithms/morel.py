@@ -15,7 +15,7 @@ logged rows in each batch and short rollouts from all logged states, as for the 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -47,10 +47,6 @@ class MOReLConfig(ModelConfig):
     farther from what is unknown."""
 
 
-PRESETS = {
-    "cpu": {"agent": CPU_AGENT | {"critics": 2}, "training": {"steps": 10_000}},
-    "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 3_000_000}},
-}
 DATASETS = {"hopper-medium": {"halt_threshold": 1 / 3}}
 """All that was published: the released code has an example for this one."""
 
@@ -72,8 +68,11 @@ class MOReL(ModelSAC[MOReLConfig]):
 
     name = "morel"
     config_class = MOReLConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(MOReLConfig, PRESETS, steps=20_000, pool=LOCOMOTION_POOL, critics=2)
+    presets: ClassVar = {
+        "cpu": {"agent": CPU_AGENT | {"critics": 2}, "training": {"steps": 10_000}},
+        "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 3_000_000}},
+    }
+    tasks = locomotion_tasks(MOReLConfig, presets, steps=20_000, pool=LOCOMOTION_POOL, critics=2)
     datasets = DATASETS
 
     def prepare(self, problem: Problem) -> Float[Array, ""]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -66,19 +66,6 @@ class OneRTwoRConfig(ModelConfig):
             raise ValueError(f"tail can only be pooled where risk is cvar, found {self.risk}")
 
 
-PRESETS = {
-    "cpu": {
-        "agent": CPU_AGENT | {"clone_steps": 1000, "rollout_length": 1, "risk_amount": 0.5},
-        "training": {"steps": 10_000},
-    },
-    "paper": {
-        "pool": PAPER_POOL | {"model_learning_rate": 3e-4, "model_patience": 10, "log_std_bound_weight": 1e-3},
-        "training": {**PAPER_TRAINING, "steps": 2_000_000},
-    },
-}
-"""On liquidation 0.5 and one step were published."""
-
-
 def choose(key: PRNGKeyArray, values: Float[Array, "outcomes rows"], risk: Risk, amount: float) -> Int[Array, " rows"]:
     """One outcome per row: the one of rank `floor(outcomes distort(tau))`, tau ~ U(0, 1), counted from the worst."""
     count, rows = values.shape
@@ -107,8 +94,18 @@ class OneRTwoR(ModelSAC[OneRTwoRConfig]):
 
     name = "1r2r"
     config_class = OneRTwoRConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(OneRTwoRConfig, PRESETS, steps=30_000, pool=LOCOMOTION_POOL, clone_steps=5000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": CPU_AGENT | {"clone_steps": 1000, "rollout_length": 1, "risk_amount": 0.5},
+            "training": {"steps": 10_000},
+        },
+        "paper": {
+            "pool": PAPER_POOL | {"model_learning_rate": 3e-4, "model_patience": 10, "log_std_bound_weight": 1e-3},
+            "training": {**PAPER_TRAINING, "steps": 2_000_000},
+        },
+    }
+    """On liquidation 0.5 and one step were published."""
+    tasks = locomotion_tasks(OneRTwoRConfig, presets, steps=30_000, pool=LOCOMOTION_POOL, clone_steps=5000)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 5, 5),

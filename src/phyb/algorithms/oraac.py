@@ -8,7 +8,7 @@ update, in the order of the code: VAE, critic towards the target networks' distr
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,24 +84,6 @@ class ORAACConfig(CriticConfig):
         check_risk(self.risk, self.risk_amount)
 
 
-PRESETS = {
-    "cpu": {
-        "agent": {
-            "policy_hidden": (64, 64),
-            "actor_learning_rate": 1e-3,
-            "actor_decay": 0.0,
-            "vae_hidden": (64, 64),
-            "vae_steps": 5000,
-            "critic_levels": 16,
-            "reward_units": "range",
-            "huber_width": 0.01,
-        },
-        "training": {"steps": 20_000},
-    },
-    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
-
-
 class ORAACState(NamedTuple):
     """Everything that changes in training."""
 
@@ -149,8 +131,23 @@ class ORAAC(Algorithm[ORAACConfig, ORAACState]):
 
     name = "oraac"
     config_class = ORAACConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(ORAACConfig, PRESETS, steps=50_000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": {
+                "policy_hidden": (64, 64),
+                "actor_learning_rate": 1e-3,
+                "actor_decay": 0.0,
+                "vae_hidden": (64, 64),
+                "vae_steps": 5000,
+                "critic_levels": 16,
+                "reward_units": "range",
+                "huber_width": 0.01,
+            },
+            "training": {"steps": 20_000},
+        },
+        "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(ORAACConfig, presets, steps=50_000)
 
     def setup(self) -> None:
         """The optimisers."""

@@ -14,7 +14,7 @@ evaluated and deployed.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,13 +71,6 @@ class ORPOConfig(ModelConfig, TD3BCConfig):
         return min(round(self.own_fraction * self.batch_size), self.batch_size - self.real_rows)
 
 
-PRESETS = {
-    "cpu": {
-        "agent": CPU_AGENT | {"optimist_learning_rate": 3e-4, "reward_units": "raw", "initial_temperature": 10.0},
-        "training": {"steps": 20_000},
-    },
-    "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
 """Not in ranges of rewards: there what fresh critics say is as large as values are, and a deterministic actor that
 follows it to the bounds stays there."""
 _REPLAY = {"uncertainty_weight": 2.48, "rollout_length": 1, "optimist_length": 1}
@@ -121,8 +114,14 @@ class ORPO(Algorithm[ORPOConfig, ORPOState]):
     name = "orpo"
     config_class = ORPOConfig
     needs_pool = True
-    presets = PRESETS
-    tasks = locomotion_tasks(ORPOConfig, PRESETS, steps=10_000, pool=LOCOMOTION_POOL)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": CPU_AGENT | {"optimist_learning_rate": 3e-4, "reward_units": "raw", "initial_temperature": 10.0},
+            "training": {"steps": 20_000},
+        },
+        "paper": {"pool": PAPER_POOL, "training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(ORPOConfig, presets, steps=10_000, pool=LOCOMOTION_POOL)
     datasets = DATASETS
 
     def setup(self) -> None:

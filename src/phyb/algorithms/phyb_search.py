@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -118,7 +118,6 @@ class PhyBSearchState(NamedTuple):
     step: Int[Array, ""]
 
 
-_PRESETS = {"cpu": {"training": {"steps": 200, "log_every": 5, "evaluate_every": 20, "checkpoint_every": 20}}}
 _TASKS: Mapping[str, Mapping[str, Any]] = {
     "cpu": {
         # The simulators are deterministic: members move by their means, what they call noise is their own error.
@@ -154,7 +153,9 @@ class PhyBSearch(Algorithm[PhyBSearchConfig, PhyBSearchState]):
     name = "phyb-search"
     config_class = PhyBSearchConfig
     needs_pool = True
-    presets = _PRESETS
+    presets: ClassVar = {
+        "cpu": {"training": {"steps": 200, "log_every": 5, "evaluate_every": 20, "checkpoint_every": 20}}
+    }
     tasks = _TASKS
 
     def memory(self, observation_size: int, action_size: int) -> int:

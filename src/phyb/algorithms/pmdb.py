@@ -11,6 +11,7 @@ them follow any of the drawn ones.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -47,11 +48,6 @@ _AGENT = {
     "rollouts": 128,
 }
 _POOL = {"model_hidden": (256, 256, 256, 256), "model_batch_size": 256}
-_PRESETS = {
-    "cpu": {},
-    "paper": {"pool": _PAPER["pool"] | _POOL, "agent": _PAPER["agent"] | _AGENT, "training": _PAPER["training"]},
-}
-_TASKS = {"cpu": TASKS["cpu"]}
 
 
 class PMDB(PhyB):
@@ -59,8 +55,11 @@ class PMDB(PhyB):
 
     name = "pmdb"
     config_class = PMDBConfig
-    presets = _PRESETS
-    tasks = _TASKS
+    presets: ClassVar = {
+        "cpu": {},
+        "paper": {"pool": _PAPER["pool"] | _POOL, "agent": _PAPER["agent"] | _AGENT, "training": _PAPER["training"]},
+    }
+    tasks: ClassVar = {"cpu": TASKS["cpu"]}
     config: PMDBConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def _advance(

@@ -16,7 +16,7 @@ that they happen.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,18 +61,6 @@ class RAMBOConfig(ModelConfig):
     """Imagined rows, and logged rows, of one step of the models. Larger is smoother and slower."""
     adversary_every: Count = 1
     """Updates of the policy for one of the models. Higher costs less time and moves them less."""
-
-
-PRESETS = {
-    "cpu": {
-        "agent": CPU_AGENT | {"clone_steps": 1000, "adversary_batch_size": 128, "adversary_every": 2},
-        "training": {"steps": 10_000},
-    },
-    "paper": {
-        "pool": PAPER_POOL | {"model_learning_rate": 3e-4, "model_patience": 10, "log_std_bound_weight": 1e-3},
-        "training": {**PAPER_TRAINING, "steps": 2_000_000},
-    },
-}
 
 
 class RAMBOState(NamedTuple):
@@ -138,8 +126,17 @@ class RAMBO(Algorithm[RAMBOConfig, RAMBOState]):
     name = "rambo"
     config_class = RAMBOConfig
     needs_pool = True
-    presets = PRESETS
-    tasks = locomotion_tasks(RAMBOConfig, PRESETS, steps=30_000, pool=LOCOMOTION_POOL, clone_steps=5000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": CPU_AGENT | {"clone_steps": 1000, "adversary_batch_size": 128, "adversary_every": 2},
+            "training": {"steps": 10_000},
+        },
+        "paper": {
+            "pool": PAPER_POOL | {"model_learning_rate": 3e-4, "model_patience": 10, "log_std_bound_weight": 1e-3},
+            "training": {**PAPER_TRAINING, "steps": 2_000_000},
+        },
+    }
+    tasks = locomotion_tasks(RAMBOConfig, presets, steps=30_000, pool=LOCOMOTION_POOL, clone_steps=5000)
     datasets = by_dataset(
         rollout_length={
             "random": (5, 2, 5),

@@ -199,24 +199,5 @@ def title_of(name: str) -> str:
     return ALGORITHMS[name].title if name in ALGORITHMS else name
 
 
-def word_of(algorithm: type[Algorithm[Any, Any]]) -> str:
-    """What files call an algorithm: its name here, else package.module:Class."""
-    return _CLASSES.word(algorithm)
-
-
-def load(name: str) -> type[Algorithm[Any, Any]]:
-    """The class that a file names: a registered algorithm, or one in a module that the user has named.
-
-    Raises:
-        DataError: there is no such algorithm.
-    """
-    return _CLASSES.load(name)
-
-
-def find(word: str) -> type[Algorithm[Any, Any]]:
-    """The class a user asks for: a registered algorithm, or package.module:Class, whose module is imported.
-
-    Raises:
-        UsageError: there is no such algorithm, or no such class.
-    """
-    return _CLASSES.find(word)
+word_of, load, find = _CLASSES.word, _CLASSES.load, _CLASSES.find
+"""What files call an algorithm, the class that a file names, the class a user asks for, as in `phyb.registry`."""

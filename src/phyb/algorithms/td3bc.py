@@ -10,6 +10,7 @@ where lambda is a number, not a function of pi: it makes the first term as large
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -41,21 +42,6 @@ class TD3BCConfig(TD3Config):
     """alpha, the weight of values beside imitation. Higher trusts the critics more; 0 is behaviour cloning."""
 
 
-PRESETS = {
-    "cpu": {
-        "agent": {
-            "policy_hidden": (64, 64),
-            "batch_size": 128,
-            "actor_learning_rate": 1e-3,
-            "actor_decay": 0.05,
-            "critic_learning_rate": 1e-3,
-        },
-        "training": {"steps": 100_000},
-    },
-    "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
-}
-
-
 def actor_loss(improvement: float, actor: Actor, critics: Critics, rows: Rows) -> Float[Array, ""]:
     """`-lambda mean Q_1(s, pi(s)) + mean (pi(s) - a)^2`; lambda is improvement / mean |Q_1(s, pi(s))|, held fixed."""
     values = critics(rows.observations, actor.mode(rows.observations))[0]
@@ -68,8 +54,20 @@ class TD3BC(Algorithm[TD3BCConfig, TD3State]):
 
     name = "td3bc"
     config_class = TD3BCConfig
-    presets = PRESETS
-    tasks = locomotion_tasks(TD3BCConfig, PRESETS, steps=50_000)
+    presets: ClassVar = {
+        "cpu": {
+            "agent": {
+                "policy_hidden": (64, 64),
+                "batch_size": 128,
+                "actor_learning_rate": 1e-3,
+                "actor_decay": 0.05,
+                "critic_learning_rate": 1e-3,
+            },
+            "training": {"steps": 100_000},
+        },
+        "paper": {"training": {**PAPER_TRAINING, "steps": 1_000_000}},
+    }
+    tasks = locomotion_tasks(TD3BCConfig, presets, steps=50_000)
 
     def setup(self) -> None:
         """The optimisers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +11,12 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from phyb.errors import UsageError
+from phyb.registry import import_object
 
 RowFunction = Callable[[Any, Any, Any], Any]
 """(observations, actions, next_observations) to one value per row."""
 
 _ROWS_AT_ONCE = 100_000
-
-
-def is_function_name(word: str) -> bool:
-    """Whether a word has the form package.module:function."""
-    module, colon, function = word.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), function))
 
 
 def load_function(word: str, option: str) -> RowFunction:
@@ -31,18 +25,9 @@ def load_function(word: str, option: str) -> RowFunction:
     Raises:
         UsageError: the module cannot be imported or holds no such function.
     """
-    module_name, _, function_name = word.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises while it is imported
-        raise UsageError(
-            f"{option} {word}: cannot import {module_name} ({type(error).__name__}: {error}). "
-            "Install its package, or add its folder to PYTHONPATH."
-        ) from error
-    function = getattr(module, function_name, None)
+    function = import_object(word, option)
     if not callable(function):
-        found = "no such name" if function is None else f"{type(function).__name__}, not a function"
-        raise UsageError(f"{option} {word}: {module_name} has {found} under {function_name}.")
+        raise UsageError(f"{option} {word}: is {type(function).__name__}, not a function.")
     return function
 
 

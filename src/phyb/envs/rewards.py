@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from phyb.envs.functions import RowFunction, is_function_name, load_function, on_log, on_rows
+from phyb.envs.functions import RowFunction, load_function, on_log, on_rows
 from phyb.errors import UsageError
+from phyb.registry import is_home
 
 LEARNED = "learned"
 _OPTION = "--reward"
@@ -18,7 +19,7 @@ def check_word(word: str) -> None:
     Raises:
         ValueError: with what there is.
     """
-    if word != LEARNED and not is_function_name(word):
+    if word != LEARNED and not is_home(word):
         raise ValueError(f"reward: found {word!r:.60}, expected {LEARNED}, or package.module:function")
 
 

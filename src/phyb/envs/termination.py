@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from phyb.envs.functions import is_function_name, load_function, on_log, on_rows
+from phyb.envs.functions import load_function, on_log, on_rows
 from phyb.envs.tasks import TERMINATION_RULES, Task, TerminationRule
+from phyb.registry import is_home
 
 WORDS = ("auto", "learned", "none", *TERMINATION_RULES)
 """What `--termination` takes beside package.module:function."""
@@ -44,7 +45,7 @@ def check_word(word: str) -> None:
     Raises:
         ValueError: with the words there are.
     """
-    if word not in WORDS and not is_function_name(word):
+    if word not in WORDS and not is_home(word):
         raise ValueError(
             f"termination: found {word!r:.60}, expected one of {', '.join(WORDS)}, or package.module:function"
         )
