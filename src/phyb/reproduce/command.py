@@ -38,18 +38,7 @@ def reproduce(
     cache: Path | None = None,
     console: Console | None = None,
 ) -> Comparison:
-    """Make a table, training the missing runs.
-
-    Args:
-        table: a table, its name, or package.module:attribute.
-        seeds: runs per algorithm, with the seeds 0, 1, ...; None takes the table's, with `quick` 1.
-        quick: short training for rough numbers.
-        out: folder of runs, tables and figure; None takes runs/TABLE, with `quick` runs/TABLE-quick.
-        jobs: runs at a time; None takes one per core, or fewer if memory is short.
-        algorithms: rows of the table; none named takes all.
-        gather: train nothing, write the table of what is finished.
-        cache: folder of trained pools.
-        console: where progress is shown; None shows it on the terminal.
+    """Make a table, training the missing runs. What the arguments mean is said by `phyb reproduce --help`.
 
     Raises:
         UsageError: an algorithm is not known, or a run in the folder was made with other settings.

@@ -1,4 +1,4 @@
-"""Claims about one application of the evaluation operator: weights, isotonicity, contraction, fixed points."""
+"""One application of the evaluation operator, and theorem 1: weights, isotonicity, contraction, fixed points, bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp, xlogy
+from jax.scipy.special import gammaln, logsumexp, xlog1py, xlogy
+from jaxtyping import Array
 
 from phyb.theory import operators as op
 from phyb.theory.claims.base import ALWAYS, Case, Draw, Measured, claim
@@ -31,7 +32,7 @@ def alpha_optimal(case: Case, flaw: float) -> Measured:
     alpha = op.hybrid_weights(q, hybrid._replace(temperature=temperature * (1.0 + flaw)))
     inside = op.hybrid_weights(q, hybrid, "uniform") > 0
 
-    def objective(weights: jax.Array) -> jax.Array:
+    def objective(weights: Array) -> Array:
         return jnp.sum(weights * q + temperature * xlogy(weights, weights), axis=-1)
 
     rivals = jnp.where(inside, case["rivals"] + 1e-9, 0.0)
@@ -61,7 +62,7 @@ def _pairs(states: int, actions: int, models: int, *, ordered: bool) -> Draw:
 _ORDERED, _BESIDE = ([_pairs(*size, ordered=ordered) for size in ((2, 1, 2), (4, 2, 5))] for ordered in (True, False))
 
 
-def _values(case: Case) -> tuple[jax.Array, jax.Array]:
+def _values(case: Case) -> tuple[Array, Array]:
     first, second = (op.expected(case["policy"], case[name]) for name in ("q", "q_other"))
     return first, second
 
@@ -128,10 +129,10 @@ def theorem_1_uniqueness(case: Case, flaw: float) -> Measured:
     mdp, hybrid = mdp_of(case), belief(case)
     top = jnp.max(jnp.abs(mdp.rewards)) / (1.0 - mdp.discount)
 
-    def step(v: jax.Array) -> jax.Array:
+    def step(v: Array) -> Array:
         return op.expected(case["policy"], op.backup(mdp, v, hybrid))
 
-    def reach(first: jax.Array) -> jax.Array:
+    def reach(first: Array) -> Array:
         return fixed_point(step, jax.lax.fori_loop(0, 100, lambda _, values: step(values), first)).values
 
     states = mdp.rewards.shape[0]
@@ -140,3 +141,61 @@ def theorem_1_uniqueness(case: Case, flaw: float) -> Measured:
     factor = mdp.discount * (1.0 + (1.0 - flaw) * spread / (2.0 * case["temperature"]))
     gap = jnp.max(jnp.abs(ends - ends[0])) / (1e-12 + top)
     return Measured(-gap, ALWAYS, factor < 1.0, jnp.clip(factor, 0.0, 50.0))
+
+
+LARGEST = 200
+
+
+def _two_outcomes(low: Array, kept: Array, temperature: Array) -> tuple[Array, Array]:
+    """F and sum alpha^2 of `kept` models, `low` of them with value 0 and the others 1, at this lambda."""
+    tilt = jnp.exp(-1.0 / temperature)
+    total = low + (kept - low) * tilt
+    return (kept - low) * tilt / total, (low + (kept - low) * tilt**2) / total**2
+
+
+def _draw_two_outcomes(rng: np.random.Generator, count: int) -> Case:
+    drawn = np.exp(rng.uniform(np.log(2.0), np.log(LARGEST + 0.99), count)).astype(int)
+    kept = np.where(rng.uniform(size=count) < 0.4, drawn, 1 + rng.integers(0, drawn))
+    p = np.clip(kept / drawn * rng.uniform(0.0, 1.5, count), 0.0, 1.0)
+    small = -np.expm1(np.log(rng.uniform(0.05, 0.6, count)) / drawn)
+    return {
+        "ensemble_size": drawn,
+        "subset_size": kept,
+        "probability_of_bad": np.where(rng.uniform(size=count) < 0.3, small, p),
+        "temperature_ratio": np.exp(rng.uniform(-4.0, 4.0, count)),
+        "discount": rng.uniform(0.02, 0.9, count),
+        "delta": rng.choice([0.01, 0.05, 0.1, 0.2], count),
+    }
+
+
+@claim(
+    "theorem-1-bound",
+    "Theorem 1: distance from eta",
+    _draw_two_outcomes,
+    condition="probability at least 1 - delta",
+    corrected="k = N and lambda >= Delta",
+    control="k / N",
+    tolerance=1e-12,
+)
+def theorem_1_bound(case: Case, flaw: float) -> Measured:
+    """With probability at least 1 - delta over the ensemble,
+    `|E Q^pi - eta(pi)| <= 2 gamma R_max / (1 - gamma)^2 sqrt(sum_i alpha_i^2 / 2 ln(2 |S| |A| / delta))`.
+
+    MDPs: one action and three states; a model leads from the start to the good state or, with probability p over
+    the prior, to the bad one, and both last for ever with rewards +1 and -1. The number of bad models among N is
+    binomial, so the probability that the bound breaks is a finite sum. The slack is delta less that probability. The
+    proof applies Hoeffding's inequality to order statistics with fixed weights; they are neither independent nor fixed.
+    """
+    total, kept, p, gamma = case["ensemble_size"], case["subset_size"], case["probability_of_bad"], case["discount"]
+    bad = jnp.arange(LARGEST + 1)
+    log_probability = gammaln(total + 1.0) - gammaln(bad + 1.0) - gammaln(jnp.maximum(total - bad, 0) + 1.0)
+    log_probability = log_probability + xlogy(bad, p) + xlog1py(total - bad, -p)
+    probability = jnp.where(bad <= total, jnp.exp(log_probability), 0.0)
+    value, squares = _two_outcomes(jnp.minimum(bad, kept), kept, case["temperature_ratio"])
+    # Values reach from -1 / (1 - gamma) to 1 / (1 - gamma); f is 0 to 1 on that range.
+    span = 2.0 / (1.0 - gamma)
+    miss = gamma * span * jnp.abs(value - jnp.sum(probability * value))
+    bound = gamma * span / (1.0 - gamma) * jnp.sqrt(0.5 * squares * jnp.log(6.0 / case["delta"]))
+    broken = jnp.sum(jnp.where(miss > bound * (1.0 - flaw) * (1.0 + 1e-12), probability, 0.0))
+    inside = (kept == total) & (case["temperature_ratio"] >= 1.0)
+    return Measured(case["delta"] - broken, ALWAYS, inside, kept / total)
