@@ -42,17 +42,7 @@ def ant_termination(observations: Any, actions: Any, next_observations: Any) -> 
     return ~(finite & (height >= 0.2) & (height <= 1.0))
 
 
-def halfcheetah_termination(observations: Any, actions: Any, next_observations: Any) -> Any:
-    """The cheetah never ends an episode, whatever it does."""
-    return _never(next_observations)
-
-
-def pendulum_termination(observations: Any, actions: Any, next_observations: Any) -> Any:
-    """The pendulum never ends an episode."""
-    return _never(next_observations)
-
-
-def _never(next_observations: Any) -> Any:
-    """False for every row; a comparison, so that NumPy gives a NumPy array and JAX a traced one."""
-    first = next_observations[..., 0]
+def no_termination(observations: Any, actions: Any, next_observations: Any) -> Any:
+    """Cheetah and pendulum never end an episode."""
+    first = next_observations[..., 0]  # compared, so that NumPy gives a NumPy array and JAX a traced one
     return (first == first) & False

@@ -64,9 +64,7 @@ def resolve(word: str, task: Task | None) -> Termination:
         UsageError: there is no such module or function.
     """
     if word == "auto":
-        rule = task.termination if task is not None else None
-        known = (name for name, candidate in TERMINATION_RULES.items() if candidate is rule)
-        return Termination(next(known, "rule"), rule) if rule is not None else Termination("learned", "learned")
+        word = task.termination if task is not None and task.termination is not None else "learned"
     if word == "learned" or word == "none":
         return Termination(word, word)
     if word in TERMINATION_RULES:
