@@ -76,9 +76,7 @@ Layers = tuple[Count, ...]
 def check(config: Any, base: Any = None) -> list[str]:
     """One sentence for every setting that breaks its bound, or has no effect and yet differs from `base`.
 
-    Args:
-        config: a dataclass of settings.
-        base: what the settings were made from, such as a preset; None looks at bounds only.
+    `base` is what the settings were made from, such as a preset; None looks at bounds only.
     """
     found, values = [], flat(config)
     before = None if base is None else flat(base)
@@ -103,11 +101,7 @@ def flat(config: Any) -> dict[str, Any]:
 
 
 def with_changes(config: T, changes: Changes) -> T:
-    """A copy with other values for some settings, wherever in the tree they are.
-
-    Raises:
-        UsageError: there is no such setting, the value is of another kind, or values do not go together.
-    """
+    """A copy with other values for some settings, wherever in the tree they are; a `UsageError` if there is none."""
     known = {name: hint for name, _, hint in _leaves(config, groups=True)}
     values: dict[str, Any] = {}
     for name, value in changes.items():
@@ -148,11 +142,7 @@ def difference(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -
 def build(kind: type[T], content: Any, place: str = "", types: dict[str, Any] | None = None) -> T:
     """A dataclass from plain JSON: nested dataclasses are built, lists become tuples, every value is checked.
 
-    Args:
-        kind: the dataclass.
-        content: what JSON gave.
-        place: where the content stands, for messages.
-        types: those of fields whose kind the dataclass leaves open.
+    Messages begin with the `place` of the content. `types` are those of fields whose kind the dataclass leaves open.
 
     Raises:
         DataError: the content is of another kind; the message names the setting.

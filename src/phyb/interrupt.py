@@ -40,8 +40,7 @@ class Pieces:
     def run(self, total: int, work: Callable[[int], object]) -> None:
         """Call `work(count)` with counts that add up to `total`; the lengths adapt to the time they take.
 
-        Raises:
-            InterruptedRunError: a stop was asked for; the counts given to `work` so far are done.
+        If a stop is asked for, an `InterruptedRunError` follows the work that is under way.
         """
         while total > 0:
             self.stop.check()
@@ -58,15 +57,11 @@ class Pieces:
 def stop_requests(
     on_message: Callable[[str], None] | None = None, *, second: Handler = signal.SIG_DFL
 ) -> Iterator[StopRequests]:
-    """Turn the first Ctrl-C or SIGTERM into a request that can be asked for.
+    """Turn the first Ctrl-C or SIGTERM into a request that can be asked for; `on_message` shows that it was heard.
 
-    Once it has been heard, a second one ends the process at once, as the signal does by default, also inside compiled
-    code. That is safe: files are written whole or not at all. In an interactive session it raises KeyboardInterrupt
-    instead. Signals can be caught in the main thread only; elsewhere nothing is ever requested.
-
-    Args:
-        on_message: shows a line to the user when the first signal arrives.
-        second: what a second signal does.
+    A `second` one then ends the process at once, as the signal does by default, also inside compiled code. That is
+    safe: files are written whole or not at all. In an interactive session it raises KeyboardInterrupt instead. Signals
+    can be caught in the main thread only; elsewhere nothing is ever requested.
     """
     stop = StopRequests()
     if threading.current_thread() is not threading.main_thread():

@@ -122,8 +122,7 @@ def soft_clamp(
 def only_arrays(model: Tree, label: str) -> Tree:
     """The model, if it holds nothing but arrays and static fields, as transformations, optimisers and files need it.
 
-    Raises:
-        UsageError: it holds something else; `label` begins the message.
+    `label` begins the message of the `UsageError` if it does not.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(model):
         if not eqx.is_array(leaf):

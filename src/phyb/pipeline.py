@@ -236,11 +236,7 @@ def _name_of(data: LogFiles | Log) -> str:
 
 
 def _train_pool(job: Job, cache: Path) -> tuple[Pool, list[HoldoutCheck]]:
-    """The pool and its learning curve, after it has been diagnosed on hold-out episodes and found fit for use.
-
-    Raises:
-        PoorPoolError: it is no better than a guess that nothing changes, and that was not accepted beforehand.
-    """
+    """The pool and its learning curve, after it has been diagnosed on hold-out episodes and found fit for use."""
     config, learn = job.settings.pool, job.termination.rule == "learned"
     assert config is not None, "this algorithm needs a pool"
     keeping = Keeping(job.folder, job.settings.training.pool_checkpoint_seconds, job.stop)

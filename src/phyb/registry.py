@@ -22,9 +22,6 @@ def use_plugins(*modules: str) -> None:
     """Import modules of one's own, which may register things, and let files name what is in them.
 
     The command line does this with the modules in $PHYB_PLUGINS, separated by commas.
-
-    Raises:
-        UsageError: a module cannot be imported.
     """
     for module in modules:
         _import(module, f"plugin {module}")
@@ -46,11 +43,7 @@ class Registry(Generic[T]):
         self._base = base
 
     def register(self, name: str, home: str | T) -> None:
-        """Make a thing known by a name.
-
-        Raises:
-            UsageError: the name stands for something else already, or the home cannot be one.
-        """
+        """Make a thing known by a name that does not stand for another one already."""
         if isinstance(home, str) and not is_home(home):
             raise UsageError(f"{self.kind} {name}: {home!r:.80} is not of the form package.module:attribute.")
         if self._homes.get(name, home) != home:
@@ -70,9 +63,6 @@ class Registry(Generic[T]):
         """The thing with this name, which may come from a file.
 
         Nothing is imported but what is registered, and what lies in modules that the user has named.
-
-        Raises:
-            DataError: the name is not known.
         """
         if name not in self and not (isinstance(name, str) and is_home(name) and _module_of(name) in _PLUGINS):
             module = _module_of(name) if isinstance(name, str) and is_home(name) else "MODULE"
@@ -84,11 +74,7 @@ class Registry(Generic[T]):
         return self._checked(import_object(home, self.kind), name) if isinstance(home, str) else home
 
     def find(self, word: str) -> T:
-        """The thing a user asks for: a known name, or "package.module:attribute", whose module is imported.
-
-        Raises:
-            UsageError: there is no such thing.
-        """
+        """The thing a user asks for: a known name, or "package.module:attribute", whose module is imported."""
         if word in self:
             return self.load(word)
         if not is_home(word):

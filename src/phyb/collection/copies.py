@@ -75,13 +75,10 @@ class RandomStreams:
 
 
 class Copies:
-    """Copies of an environment stepped together.
+    """Copies of an environment stepped together; a `UsageError` if they cannot be made or recorded.
 
     They are made once, since some simulators are slow and noisy to make. A reset with seeds must bring everything back,
     as Gymnasium asks of environments: then nothing passes from one stage to the next.
-
-    Raises:
-        UsageError: the environment cannot be made, or not be recorded; the message gives the reason.
     """
 
     def __init__(self, env_id: str, count: int) -> None:

@@ -61,16 +61,14 @@ class Import:
 
     def _table(self) -> dict[str, Any]:
         from phyb.data import _tables as tables
-        from phyb.data.files import find_log_file, reading
-        from phyb.data.formats import format_of
+        from phyb.data.files import reading
         from phyb.data.frames import table_of
 
-        source, file = str(self.file), find_log_file(self.file)
-        stored = format_of(source)
-        if not isinstance(stored, tables.Table):
+        source = str(self.file)
+        with reading(source) as (stored, file):
+            if isinstance(stored, tables.Table):
+                return table_of(stored.table(file, source), source)
             raise UsageError(f"{source}: {stored.title} is a log already; look at it with: phyb data describe {source}")
-        with reading(stored, source):
-            return table_of(stored.table(file, source), source)
 
     def _confirmed(self, table: dict[str, Any], console: Console) -> Columns:
         """The map that is given, or a guess that the user has confirmed.

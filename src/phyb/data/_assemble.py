@@ -44,8 +44,7 @@ def assemble(content: FileContent, source: str, action_bounds: tuple[ArrayLike, 
 
     if "next_observations" not in arrays:
         arrays, provenance["dropped_rows"] = rebuild_successors(arrays, source)
-    if assumed:
-        provenance["assumed"] = {**_group(provenance, "assumed"), **assumed}
+    _extend(provenance, "assumed", assumed)
     env_id = content.metadata.get("env_id")
     log = Log(**arrays, action_low=low, action_high=high, env_id=env_id, provenance=provenance)
     check_connected(log.observations, log.next_observations, log.episode_ends, source)
@@ -147,12 +146,12 @@ def _provenance(content: FileContent, source: str) -> dict[str, Any]:
         found = f"is {version}; this version of phyb reads up to {FORMAT_VERSION}"
         raise problem(source, "phyb_format", found, "Install a newer phyb")
     provenance = provenance_of(content.metadata)
-    if content.attributes:
-        provenance["attributes"] = {**_group(provenance, "attributes"), **content.attributes}
+    _extend(provenance, "attributes", content.attributes)
     return provenance
 
 
-def _group(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object in the provenance of a file, which may hold anything; what is no object gives way."""
-    found = provenance.get(name)
-    return found if isinstance(found, dict) else {}
+def _extend(provenance: dict[str, Any], name: str, facts: Mapping[str, Any]) -> None:
+    """Add facts to a group of the provenance. A file may hold anything there; what is no group gives way."""
+    if facts:
+        found = provenance.get(name)
+        provenance[name] = {**(found if isinstance(found, dict) else {}), **facts}

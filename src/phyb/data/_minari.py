@@ -38,11 +38,7 @@ def episodes_in(names: list[str]) -> list[str]:
 
 
 def find_data_set(name: str) -> Path:
-    """The file of `minari:ID` in the local cache: $MINARI_DATASETS_PATH, else ~/.minari/datasets.
-
-    Raises:
-        DataError: it is not there; the message says how to get it.
-    """
+    """The file of `minari:ID` in $MINARI_DATASETS_PATH, else ~/.minari/datasets; a `DataError` says how to get it."""
     identifier = name.removeprefix(PREFIX)
     root = Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
     if not identifier or ".." in Path(identifier).parts or Path(identifier).is_absolute() or "\0" in identifier:

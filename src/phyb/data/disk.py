@@ -6,6 +6,7 @@ the fingerprint of the numbers. Files that do not have this fingerprint any more
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -43,10 +44,6 @@ def log_on_disk(
         folder: where the numbers of logs are kept, each in a folder named by a hash of the log file.
         action_bounds: see `phyb.data.load_log`.
         waiting: called each second with the reason why nothing happens while another process writes the same log.
-
-    Raises:
-        DataError: the file is not a usable log.
-        StorageError: the numbers cannot be written.
     """
     files = log_files(path)
     if len(files) > 1:
@@ -67,10 +64,14 @@ def _kept(place: Path, make: Callable[[], Log], waiting: Callable[[str], None] |
     while True:
         try:
             with locked(place):
-                try:
+                with contextlib.suppress(DataError):  # not there, or damaged
                     return open_log(place)
-                except DataError:  # not there, or damaged
-                    return _write_anew(make, place)
+                _clear(place)
+                try:
+                    return put_on_disk(make(), place)
+                except BaseException:
+                    _clear(place)  # a log that was refused, or half of one, must not fill the disk
+                    raise
         except BusyError as error:
             if waiting is None:
                 raise
@@ -78,19 +79,10 @@ def _kept(place: Path, make: Callable[[], Log], waiting: Callable[[str], None] |
             time.sleep(1.0)
 
 
-def _write_anew(make: Callable[[], Log], place: Path) -> Log:
-    _clear(place)
-    try:
-        return put_on_disk(make(), place)
-    except BaseException:
-        _clear(place)  # a log that was refused, or half of one, must not fill the disk
-        raise
-
-
 def put_on_disk(log: Log, folder: Path) -> Log:
     """Write the numbers of a log to a folder, except those that already lie there, and give the log that reads them."""
     for name in FIELDS:
-        array, path = getattr(log, name), _path(folder, name)
+        array, path = getattr(log, name), folder / f"{name}{ROWS_SUFFIX}"
         if isinstance(array, np.memmap) and Path(str(array.filename)) == path.absolute():
             array.flush()
         else:
@@ -109,30 +101,21 @@ def put_on_disk(log: Log, folder: Path) -> Log:
 
 
 def open_log(folder: Path) -> Log:
-    """The log whose numbers lie in a folder.
-
-    Raises:
-        DataError: there is none, or its files are not as they were written.
-    """
+    """The log whose numbers lie in a folder; a `DataError` if they are not there, or not as they were written."""
     about = read_json(folder / NOTE)
     try:
         if about["format"] != FORMAT_VERSION:
             raise ValueError(f"format {about['format']}")
-        arrays = {name: _map(_path(folder, name), *about["fields"][name]) for name in FIELDS}
+        arrays = {name: _map(folder / f"{name}{ROWS_SUFFIX}", *about["fields"][name]) for name in FIELDS}
         low, high = (np.asarray(numbers, dtype) for dtype, numbers in (about["action_low"], about["action_high"]))
         provenance = json.loads(about["provenance"])
         log = Log(**arrays, action_low=low, action_high=high, env_id=about["env_id"], provenance=provenance)
         if log.fingerprint() != about["fingerprint"]:
             raise ValueError("the numbers are not those that were written")
     except (OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DataError(
-            f"{folder}: the rows of a log kept here cannot be used ({error}). Delete the folder."
-        ) from error
+        found = f"the rows of a log kept here cannot be used ({error})"
+        raise DataError(f"{folder}: {found}. Delete the folder.") from error
     return log
-
-
-def _path(folder: Path, field: str) -> Path:
-    return folder / f"{field}{ROWS_SUFFIX}"
 
 
 def _map(path: Path, dtype: Any, shape: Any) -> np.memmap:

@@ -59,11 +59,7 @@ def load_log(
 
 
 def log_files(data: LogFiles) -> list[str]:
-    """The single files that make a log; of a folder, all that end as logs do, by name.
-
-    Raises:
-        DataError: a folder holds no log, or a file is given twice.
-    """
+    """The single files that make a log; of a folder, all that end as logs do, by name. None may be given twice."""
     files: list[str] = []
     for word in [data] if isinstance(data, str | os.PathLike) else data:
         if not os.path.isdir(word):
@@ -86,53 +82,41 @@ def read_log(
     path: str | os.PathLike[str], action_bounds: tuple[ArrayLike, ArrayLike] | None, rows_in: Path | None
 ) -> Log:
     """Read a log and check it; with `rows_in`, numbers of a large format go to files there on the way."""
-    source, file = str(path), find_log_file(path)
-    stored = format_of(source)
-    with reading(stored, source):
-        content = stored.read(file, source, rows_in)
-    return assemble(content, source, action_bounds)
+    with reading(path) as (stored, file):
+        content = stored.read(file, str(path), rows_in)
+    return assemble(content, str(path), action_bounds)
 
 
 def log_header(path: LogFiles) -> LogHeader | None:
     """What files say about their log: sizes, env_id, data set. No row is read; the name of a file plays no part.
 
-    Files without `next_observations` have fewer rows once they are read: the last of each episode is dropped.
-
-    Returns:
-        None if the format of a file cannot say.
-
-    Raises:
-        DataError: a file is missing, or not a log.
+    Files without `next_observations` have fewer rows once they are read: the last of each episode is dropped. None
+    if the format of a file cannot say.
     """
     files = log_files(path)
     return join_headers([_header(file) for file in files], files)
 
 
 def _header(source: str) -> LogHeader | None:
-    file = find_log_file(source)
-    stored = format_of(source)
-    with reading(stored, source):
+    with reading(source) as (stored, file):
         return stored.header(file, source)
 
 
 @contextlib.contextmanager
-def reading(stored: LogFormat, source: str) -> Iterator[None]:
-    """Turn whatever a library says about a damaged file into a `DataError`."""
+def reading(path: str | os.PathLike[str]) -> Iterator[tuple[LogFormat, Path]]:
+    """The format of a log and its file; whatever a library says about a damaged one becomes a `DataError`."""
+    stored, file = format_of(str(path)), find_log_file(path)
     try:
-        yield
+        yield stored, file
     except PhybError:
         raise
     except Exception as error:
         # On a damaged file the libraries below raise almost anything, from OSError to struct.error.
-        raise unreadable(source, stored.title, error) from error
+        raise unreadable(str(path), stored.title, error) from error
 
 
 def find_log_file(path: str | os.PathLike[str]) -> Path:
-    """The file behind a path or a name of the form `minari:ID`.
-
-    Raises:
-        DataError: there is none, it is empty, or it has another suffix than logs have.
-    """
+    """The file behind a path or a name of the form `minari:ID`; a `DataError` if it is none or empty."""
     source = str(path)
     file = format_of(source).find(source)
     try:
@@ -159,21 +143,15 @@ def save_log(log: Log, path: str | os.PathLike[str]) -> None:
     """
     target = str(path)
     writer = format_of(target)
-    stored = _as_stored(log, target)
-    try:
-        with atomic_path(path) as unfinished:
-            writer.write(stored, unfinished)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        advice = "Check folder, rights and free space, and that provenance holds only JSON values"
-        raise problem(target, None, f"cannot be written ({type(error).__name__}: {error})", advice) from error
-
-
-def _as_stored(log: Log, target: str) -> Log:
-    """The log in float32, checked before and after: a large float64 turns infinite on the way."""
     check(log, target)
     names = (*FIELDS, "action_low", "action_high")
     wider = [name for name in names if getattr(log, name).dtype not in (np.float32, bool)]
     if wider:
         log = dataclasses.replace(log, **{name: to_float32(getattr(log, name)) for name in wider})
-        check(log, target)
-    return log
+        check(log, target)  # a large float64 turns infinite on the way
+    try:
+        with atomic_path(path) as unfinished:
+            writer.write(log, unfinished)
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        advice = "Check folder, rights and free space, and that provenance holds only JSON values"
+        raise problem(target, None, f"cannot be written ({type(error).__name__}: {error})", advice) from error

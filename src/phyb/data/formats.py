@@ -102,11 +102,7 @@ def names_log(source: str) -> bool:
 
 
 def format_of(source: str) -> LogFormat:
-    """The format of a file, by its suffix, or of a name, by its prefix.
-
-    Raises:
-        DataError: there is no such format.
-    """
+    """The format of a file, by its suffix, or of a name, by its prefix."""
     if not names_log(source):
         suffixes = ", ".join(name for name in FORMATS.names() if name.startswith("."))
         found = f"has suffix '{Path(source).suffix}', expected one of {suffixes}"

@@ -31,14 +31,7 @@ class Finding:
 
 
 def validate(log: Log, source: str) -> list[Finding]:
-    """Check a log.
-
-    Arguments:
-        log: the log, from a file or made by hand.
-        source: its name in messages, usually the path of its file.
-
-    Returns:
-        what is suspicious, warnings first.
+    """What is suspicious in a log, warnings first; `source` is its name in messages, usually the path of its file.
 
     Raises:
         DataError: the log cannot be used; the message names source, field and row, and says what to do.

@@ -27,10 +27,6 @@ register_model = MODELS.register
 def make_model(
     name: str, key: PRNGKeyArray, inputs: int, outputs: int, hidden: Sequence[int], window: int = 1
 ) -> DynamicsModel:
-    """A fresh model of the kind that the setting `model` names; only a `window` above 1 is told to it.
-
-    Raises:
-        DataError: there is no such kind, or it is in a module that was not named.
-    """
+    """A fresh model of the kind that the setting `model` names; only a `window` above 1 is told to it."""
     several = {"window": window} if window > 1 else {}
     return only_arrays(MODELS.load(name)(key, inputs, outputs, hidden, **several), f"--model {name}")

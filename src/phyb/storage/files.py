@@ -27,9 +27,6 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Bytes are synced, then the name is changed, then the folder is synced: after a crash or power loss the path holds
     the old content or the new one, never a part.
-
-    Raises:
-        StorageError: the folder cannot be made or written to, or the disk is full.
     """
     target = Path(path)
     with storage_errors(target):
@@ -92,8 +89,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(text: str | bytes) -> Any:
     """JSON that can be worked with and written again: no name twice, no half characters, no bottomless nesting.
 
-    Raises:
-        ValueError: it is not JSON, or not of this kind.
+    Anything else is a `ValueError`.
     """
     try:
         content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, object_pairs_hook=_object)

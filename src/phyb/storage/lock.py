@@ -23,10 +23,8 @@ def locked(folder: Path) -> Iterator[Callable[[], None]]:
     """Hold the lock of a folder, which is made if need be.
 
     The operating system lets go of a lock when its process ends, however it ends. One left on another machine cannot be
-    distinguished from a living one everywhere, and is refused with advice.
-
-    Yields:
-        A check that raises a `StorageError` if the folder was deleted, moved or replaced since.
+    distinguished from a living one everywhere, and is refused with advice. What is given raises a `StorageError` if the
+    folder was deleted, moved or replaced since.
 
     Raises:
         BusyError: another process holds it; the message names its pid and host.

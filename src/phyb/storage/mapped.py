@@ -60,9 +60,6 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap
     """An array of zeros in a new file, to be written to.
 
     The disk space is taken at once where the system can: a mapped file that finds the disk full kills the process.
-
-    Raises:
-        StorageError: the file cannot be made, or the disk has no room for it.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     with storage_errors(path):

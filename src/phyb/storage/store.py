@@ -48,11 +48,7 @@ class Store:
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """The listed files; a folder without a manifest lists none.
-
-        Raises:
-            DataError: the manifest is damaged, or of a format this version does not know.
-        """
+        """The listed files; none without a manifest, and a `DataError` if it is damaged or of a later format."""
         if self._entries is None:
             self._entries = _read_manifest(self.manifest) if self.manifest.exists() else {}
         return self._entries

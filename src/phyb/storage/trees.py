@@ -33,10 +33,8 @@ def save_tree(path: str | os.PathLike[str], tree: Any, about: Mapping[str, Any] 
 def load_tree(path: str | os.PathLike[str], like: Tree, part: str = "") -> Tree:
     """Read a file of `save_tree` back into the shape of `like` (arrays or `jax.ShapeDtypeStruct`s).
 
-    With `part`, a place such as "[0]", `like` is what stands at that place of the saved tree; the rest is left alone.
-
-    Raises:
-        DataError: the file is missing, damaged, or holds other arrays than `like` asks for.
+    With `part`, a place such as "[0]", `like` is what stands at that place of the saved tree; the rest is left alone. A
+    file that is damaged or holds other arrays is a `DataError`.
     """
     flat = {name[len(part) :]: array for name, array in load_arrays(path).items() if name.startswith(part)}
     named = _named_leaves(like)

@@ -55,11 +55,7 @@ class Diagnosis:
 
 
 def examine(path: str | os.PathLike[str]) -> Diagnosis:
-    """Compare every file of a run folder with the manifest; without one, see which files can be read.
-
-    Raises:
-        DataError: the folder is no run, or of a later format than this version knows.
-    """
+    """Compare every file of a run folder with the manifest; without one, see which files can be read."""
     folder, notes = RunFolder(path), []
     if not folder.config.is_file() and not folder.manifest.is_file():
         folder.read_config()

@@ -55,11 +55,7 @@ class RunFolder(Store):
         return config
 
     def open(self) -> None:
-        """Begin to write, or go on: make the manifest, remove what a killed process left half-done.
-
-        Raises:
-            DataError: the folder holds a run that cannot be gone on with.
-        """
+        """Begin to write, or go on if that can be: make the manifest, remove what a killed process left half-done."""
         if self.manifest.exists():
             _ = self.entries  # refuses a manifest that cannot be used
             written = read_json(self.manifest)["format"]

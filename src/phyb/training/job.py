@@ -66,12 +66,7 @@ class Job:
 
 
 def write_or_compare_config(job: Job) -> None:
-    """Write config.json, or refuse to go on if the run in the folder was started with something else.
-
-    Raises:
-        UsageError: names every setting that differs.
-        DataError: the file is damaged, and the settings given now are not those it had.
-    """
+    """Write config.json, or refuse to go on if the run in the folder was started with something else, or cannot say."""
     content = {
         "format": FORMAT_VERSION,
         "task": job.name,

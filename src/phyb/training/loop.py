@@ -63,18 +63,9 @@ def optimize(
     within seconds, with a checkpoint: updates run in short compiled pieces whose length changes no number. A callback
     that returns True makes the update under way the last: it is evaluated and saved as the last one of a whole run is.
 
-    Args:
-        algorithm: what to run.
-        problem: log and world.
-        config: lengths and intervals.
-        seed: the same seed gives the same numbers on the same machine.
-        folder: where checkpoints and metrics go.
-        evaluate: called with (state, step); what it gives is written as stage "evaluation".
-        preface: lines (stage, step, metrics) that the metrics file begins with.
-        progress: called with (step, newest evaluation) now and then.
-        stop: asked between pieces of work.
-        callbacks: hear every line of metrics and every evaluation, see `Callback`.
-        on_message: called with sentences for the user.
+    `evaluate(state, step)` gives the lines of stage "evaluation"; `preface` has the lines (stage, step, metrics) that
+    the metrics file begins with. `progress(step, newest evaluation)` is called now and then, `on_message` with
+    sentences for the user, and `stop` is asked between pieces of work.
     """
     key = jax.random.key(seed)
     blank = eqx.filter_eval_shape(algorithm.init, key, problem)
@@ -153,11 +144,7 @@ def optimize(
 
 
 def _wants_to_stop(callbacks: Sequence[Callback], step: int, metrics: Mapping[str, Any]) -> bool:
-    """Call all of them; whether any returned True.
-
-    Raises:
-        CallbackError: one of them raised; the message names it.
-    """
+    """Call all of them; whether any returned True. One that raises ends the run with a `CallbackError`."""
     answers = []
     for callback in callbacks:
         try:

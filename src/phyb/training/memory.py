@@ -96,11 +96,7 @@ def available() -> int | None:
 
 
 def check(need: Need, free: int | None, *, on_disk: bool) -> str | None:
-    """A warning if a run may not fit into the memory that is free.
-
-    Raises:
-        MemoryShortError: it cannot fit, even if only half of the estimate is needed.
-    """
+    """A warning if a run may not fit into the memory that is free; an error if not even half of the estimate would."""
     if free is None or need.total <= free:
         return None
     smaller = "Lower --members-at-once, --rollouts, --real-batch-size or --model-hidden"

@@ -72,11 +72,7 @@ class RunData:
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunData:
-    """Read a run folder.
-
-    Raises:
-        DataError: the folder holds nothing of a run, or one of its JSON files is damaged.
-    """
+    """Read a run folder, which must hold something of a run; damaged JSON files are a `DataError`."""
     path = Path(folder)
     files = [path / name for name in ("config.json", "result.json", "diagnostics.json")]
     if not any(file.is_file() for file in (*files, path / "metrics.jsonl")):

@@ -30,11 +30,7 @@ BUILT_IN = "liquidation"
 
 
 def log_origin(data: LogFiles | Log) -> tuple[str | None, str | None]:
-    """The env_id and the kind or data set that a log itself records; no row is read, and no file name counts.
-
-    Raises:
-        DataError: the file is missing, or not a log.
-    """
+    """The env_id and the kind or data set that a log itself records; no row is read, and no file name counts."""
     if isinstance(data, Log):
         kind = data.provenance.get("kind")
         return data.env_id, kind if isinstance(kind, str) else None
@@ -54,12 +50,7 @@ def open_log(
     cache: Path,
     waiting: Callable[[str], None] = lambda reason: None,
 ) -> Log:
-    """The log of a built-in task, of files or as it is given.
-
-    Raises:
-        UsageError: there is no such task or file.
-        DataError: the file cannot be used.
-    """
+    """The log of a built-in task, of files or as it is given."""
     if isinstance(data, Log):
         return data
     if str(data) == BUILT_IN:
@@ -121,11 +112,7 @@ def load_rows(
     cache: Path,
     waiting: Callable[[str], None],
 ) -> Log:
-    """The log of files. On disk, its numbers are kept below `cache`, for all runs on the same files.
-
-    Raises:
-        MemoryShortError: rows in memory are asked for, and cannot fit.
-    """
+    """The log of files. On disk, its numbers are kept below `cache`, for all runs on the same files."""
     header = None if rows_in == "disk" else log_header(path)
     if rows_in == "disk" or (rows_in == "auto" and header is not None and _is_too_large(header, algorithm)):
         return log_on_disk(path, cache / "rows", waiting=waiting)
@@ -143,11 +130,7 @@ def move_rows(log: Log, rows_in: RowsIn, algorithm: Algorithm[Any, Any], folder:
 
 
 def show_memory(log: Log, algorithm: Algorithm[Any, Any], stages: Stages) -> None:
-    """Say what the run will need beside what the machine has; a warning if it may not fit.
-
-    Raises:
-        MemoryShortError: it cannot fit.
-    """
+    """Say what the run will need beside what the machine has, and warn or refuse if that may be too much."""
     need, free = estimate(log, algorithm, on_disk=log.on_disk), available()
     where = "rows on disk, " if log.on_disk else ""
     stages.console.print(f"  {where}{line(need, free)}", style="dim", highlight=False, soft_wrap=True)

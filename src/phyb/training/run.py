@@ -81,11 +81,7 @@ class Run:
             return None
 
     def report(self) -> Page:
-        """The report, which a notebook shows as a page.
-
-        Raises:
-            DataError: it is not there.
-        """
+        """The report, which a notebook shows as a page."""
         return Page(self.files.report)
 
     @functools.cached_property
