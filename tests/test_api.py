@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import phyb
+import phyb.algorithms
 from phyb import errors
 from phyb.algorithms.registry import ALGORITHMS, load
 from phyb.data.collect import collect_liquidation
@@ -31,7 +32,10 @@ TINY = {
 
 def test_all_algorithms_and_errors_are_exported_by_their_class_names():
     for name in ALGORITHMS:
-        assert getattr(phyb, load(name).__name__) is load(name)
+        kind = load(name)
+        assert getattr(phyb, kind.__name__) is getattr(phyb.algorithms, kind.__name__) is kind
+    with pytest.raises(AttributeError, match="has no attribute 'Nobody'"):
+        phyb.algorithms.Nobody  # noqa: B018
     kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
     assert kinds <= set(phyb.__all__)
     for name in phyb.__all__:
